@@ -129,9 +129,9 @@ class OptimisticStorage(MemoryStorage):
     async def _begin(self, context: Context, id: str, certain: bool) -> OptimisticTransaction:
         self.runs += 1
         tenant, name = self.tenant(context), (context.tenant, id)
-        kept = tenant.conversations.get(id)
+        stored = tenant.conversations.get(id)
         if certain or name not in self.remembered:
-            self.remembered[name] = kept.head if kept else None
+            self.remembered[name] = stored.state if stored else None
         return OptimisticTransaction(tenant, context, id, self.remembered[name], is_certain=certain)
 
 

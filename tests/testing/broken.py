@@ -35,10 +35,10 @@ from hansard.search import scan
 LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 
-def kept_of(backend: MemoryBackend, context: Context, id: str) -> MemoryConversation:
-    kept = backend.storage.tenant(context).find(context, id)
-    assert kept is not None
-    return kept
+def stored_of(backend: MemoryBackend, context: Context, id: str) -> MemoryConversation:
+    stored = backend.storage.tenant(context).find(context, id)
+    assert stored is not None
+    return stored
 
 
 class OrdersByTime(MemoryBackend):
@@ -49,8 +49,8 @@ class OrdersByTime(MemoryBackend):
 class ReusesSeq(MemoryBackend):
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
         removed = await super().remove_messages(context, id, remove)
-        kept = kept_of(self, context, id)
-        kept.head = structs.replace(kept.head, seq=max([seq for _, seq in kept.places.values()], default=0))
+        stored = stored_of(self, context, id)
+        stored.state = structs.replace(stored.state, seq=max([seq for _, seq in stored.places.values()], default=0))
         return removed
 
 
@@ -100,11 +100,11 @@ class RefusesRetries(MemoryBackend):
 
 class Miscounts(MemoryBackend):
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
-        kept = kept_of(self, context, id)
-        before = kept.head.conversation.message_count
+        stored = stored_of(self, context, id)
+        before = stored.state.conversation.message_count
         removed = await super().remove_messages(context, id, remove)
-        conversation = structs.replace(kept.head.conversation, message_count=before)
-        kept.head = structs.replace(kept.head, conversation=conversation)
+        conversation = structs.replace(stored.state.conversation, message_count=before)
+        stored.state = structs.replace(stored.state, conversation=conversation)
         return removed
 
 
@@ -126,8 +126,8 @@ class ForgetsFilters(MemoryBackend):
 
 class SharesValues(MemoryBackend):
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-        kept = self.storage.tenant(context).find(context, id)
-        found = [kept.find(each) for each in message_ids] if kept else []
+        stored = self.storage.tenant(context).find(context, id)
+        found = [stored.find(each) for each in message_ids] if stored else []
         return [message for message in found if message]
 
     async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
@@ -157,8 +157,8 @@ class IgnoresTenants(MemoryBackend):
 
 class TellsInErrors(MemoryBackend):
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
-        kept = self.storage.tenant(context).conversations.get(id)
-        if kept is not None and context.user not in (None, kept.head.conversation.user_id):
+        stored = self.storage.tenant(context).conversations.get(id)
+        if stored is not None and context.user not in (None, stored.state.conversation.user_id):
             change = structs.replace(change, expected_version=10**9)
             context = structs.replace(context, user=None)
         return await super().update_conversation(context, id, change)
@@ -174,7 +174,7 @@ class KeepsRecords(MemoryBackend):
         records = self.storage.tenant(context).records
         linked = {key: record for key, record in records.items() if record.conversation_id == id}
         for key in linked:
-            self.storage.tenant(context).forget_record(key)
+            self.storage.tenant(context).remove_record(key)
         receipt = await super().delete_conversation(context, id, expected_version)
         for record in linked.values():
             await super().write_records(context, [RecordWrite(record.namespace, record.key, record.value)])
@@ -190,10 +190,10 @@ class ForgetsTombstones(MemoryBackend):
 
 class KeepsSummaries(MemoryBackend):
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
-        kept = kept_of(self, context, id)
-        summaries = list(kept.summaries)
+        stored = stored_of(self, context, id)
+        summaries = list(stored.summaries)
         removed = await super().remove_messages(context, id, remove)
-        kept.summaries = summaries
+        stored.summaries = summaries
         return removed
 
 
@@ -202,11 +202,11 @@ class LeaksIntoBranches(MemoryBackend):
 
     async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
         made = await super().create_branch(context, id, new)
-        kept = kept_of(self, context, id)
-        branch = kept.head.branches[new.id]
-        path = tuple((line, 10**9) for line, _ in branch.path)
-        kept.head = structs.replace(
-            kept.head, branches={**kept.head.branches, new.id: structs.replace(branch, path=path)}
+        stored = stored_of(self, context, id)
+        branch = stored.state.branches[new.id]
+        path = tuple((segment, 10**9) for segment, _ in branch.path)
+        stored.state = structs.replace(
+            stored.state, branches={**stored.state.branches, new.id: structs.replace(branch, path=path)}
         )
         return made
 
@@ -301,7 +301,9 @@ class IndexesLate(MemoryBackend):
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         found = await scan.find(self, context, lookup)
         newest = max(
-            each.seq for kept in self.storage.tenant(context).conversations.values() for _, each in kept.all_messages()
+            each.seq
+            for stored in self.storage.tenant(context).conversations.values()
+            for _, each in stored.all_messages()
         )
         return structs.replace(found, found=[match for match in found.found if match.message.seq < newest])
 
@@ -332,9 +334,9 @@ class FindsParts(MemoryBackend):
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         text = lookup.query.text.lower()
         found = [
-            Match(kept.head.conversation, message)
-            for kept in self.storage.tenant(context).conversations.values()
-            for _, message in kept.all_messages()
+            Match(stored.state.conversation, message)
+            for stored in self.storage.tenant(context).conversations.values()
+            for _, message in stored.all_messages()
             if text in searchable(message).lower()
         ]
         found.sort(key=lambda match: match.position, reverse=True)

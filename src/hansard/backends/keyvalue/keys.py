@@ -48,7 +48,7 @@ class KeyValueKeys:
         self.spaces = f"{self.root}/space/"
         self.blobs = f"{self.root}/blob/"
         self.usage = f"{self.root}/usage/"
-        self.graves = f"{self.root}/grave/"
+        self.tombstones = f"{self.root}/grave/"
         self.due = f"{self.root}/due/"
 
     def head(self, id: str) -> str:
@@ -82,28 +82,28 @@ class KeyValueKeys:
 
     # Listings
 
-    def shelf(self, sort: str, whose: str, owner: str = "") -> str:
+    def listing(self, sort: str, whose: str, owner: str = "") -> str:
         return f"{self.root}/list/{sort.partition('_')[0]}-{whose}{hashed(owner) if owner else ''}/"
 
-    def shelf_of(self, query: ConversationQuery, user: str | None) -> str:
+    def listing_of(self, query: ConversationQuery, user: str | None) -> str:
         owner = query.user_id if query.user_id is not None else user
         if owner is not None:
-            return self.shelf(query.sort, "user", owner)
+            return self.listing(query.sort, "user", owner)
         if query.agent_id is not None:
-            return self.shelf(query.sort, "agent", query.agent_id)
-        return self.shelf(query.sort, "all")
+            return self.listing(query.sort, "agent", query.agent_id)
+        return self.listing(query.sort, "all")
 
     def entries(self, conversation: Conversation, stamp: str) -> list[str]:
         """The keys under which a conversation is found. Each write that moves it makes new ones, by its stamp."""
         found = []
         for sort in _SORTS:
             place = newest_first(to_micros(cursors.sort_time(conversation, sort)), conversation.id)
-            shelves = [self.shelf(sort, "all")]
+            listings = [self.listing(sort, "all")]
             if conversation.user_id is not None:
-                shelves.append(self.shelf(sort, "user", conversation.user_id))
+                listings.append(self.listing(sort, "user", conversation.user_id))
             if conversation.agent_id is not None:
-                shelves.append(self.shelf(sort, "agent", conversation.agent_id))
-            found += [f"{shelf}{place}/{stamp}" for shelf in shelves]
+                listings.append(self.listing(sort, "agent", conversation.agent_id))
+            found += [f"{listing}{place}/{stamp}" for listing in listings]
         return found
 
     def expiry(self, conversation: Conversation, stamp: str) -> str:

@@ -53,7 +53,7 @@ async def stats(storage: KeyValueStorage, tenant: str | None) -> Stats:
         found = [state.conversation async for state in storage.walk(Context(name, NOT_YET), _EVERYTHING)]
         active.update(rules.active_days(found))
         records = sum(count for _, count in await storage.records.owners(keys))
-        blobs = await storage.beside.blob_keys(keys)
+        blobs = await storage.tenant_data.blob_keys(keys)
         total = structs.replace(
             total,
             tenants=total.tenants + bool(found or records or blobs),
@@ -93,7 +93,7 @@ async def _check(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
         read = await storage.read_all(context, conversation.id)
         problems = list(rules.audit(where, *read)) if read else []
         digests = sorted({ref.sha256 for _, message in read[1] for ref in message.blobs}) if read else []
-        blobs = [(each, await storage.beside.get_blob(keys, each)) for each in digests]
+        blobs = [(each, await storage.tenant_data.get_blob(keys, each)) for each in digests]
         lost = [each for each, data in blobs if data is None or codec.sha256_of(data) != each]
         problems += [Problem(where, f"blob {each} is missing or damaged") for each in lost]
         entries = keys.entries(conversation, anchor.listed)
@@ -143,7 +143,7 @@ async def sweep(storage: KeyValueStorage, context: Context, limit: int) -> Swept
         if len(due) > left:
             return structs.replace(swept, more=True)
         left -= len(due)
-        await _forget_tenant(storage, keys)
+        await _drop_tenant_name(storage, keys)
     return swept
 
 
@@ -163,23 +163,23 @@ async def _sweep(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
         space, record = rows.decode(text, tuple[str, bytes], key)
         receipt += Receipt(records=await storage.records.drop_expired(context, space, record), at=context.now)
     elif kind == "blob":
-        receipt += Receipt(blobs=await storage.beside.release_blob(keys, what, context.now), at=context.now)
+        receipt += Receipt(blobs=await storage.tenant_data.release_blob(keys, what, context.now), at=context.now)
     elif kind == "grave":
-        tombstones += await storage.beside.forget_grave(keys, what, context.now)
+        tombstones += await storage.tenant_data.drop_tombstone(keys, what, context.now)
     elif kind == "head":
-        await _forget_head(storage, keys, what.rpartition("/")[0])
+        await _drop_head(storage, keys, what.rpartition("/")[0])
     await storage.functions.delete(key)
     return structs.replace(swept, receipt=receipt, tombstones=tombstones)
 
 
-async def _forget_head(storage: KeyValueStorage, keys: KeyValueKeys, head: str) -> None:
+async def _drop_head(storage: KeyValueStorage, keys: KeyValueKeys, head: str) -> None:
     """Removes a head that has held nothing for a day."""
     anchor, token = await storage.partitions.begin(keys, head)
     if anchor is not None and anchor.state is None and anchor.owner is None and anchor.pending is None:
         await storage.functions.delete(head, token)
 
 
-async def _forget_tenant(storage: KeyValueStorage, keys: KeyValueKeys) -> None:
+async def _drop_tenant_name(storage: KeyValueStorage, keys: KeyValueKeys) -> None:
     """Removes the name of a tenant that has no other key. Writers put the name after the first of theirs."""
     if await storage.functions.page(f"{keys.root}/", "", 1):
         return
@@ -200,9 +200,9 @@ async def delete_tenant(storage: KeyValueStorage, context: Context) -> Receipt:
     for owner, _ in await storage.records.owners(keys):
         records += await storage.records.erase(context, owner)
     blobs = 0
-    for sha256, _ in await storage.beside.blob_keys(keys):
-        blobs += await storage.beside.release_blob(keys, sha256, _END)
-    usage_rows = await storage.beside.erase_usage(keys, None)
-    async for key in storage.functions.keys(keys.graves):
+    for sha256, _ in await storage.tenant_data.blob_keys(keys):
+        blobs += await storage.tenant_data.release_blob(keys, sha256, _END)
+    usage_rows = await storage.tenant_data.erase_usage(keys, None)
+    async for key in storage.functions.keys(keys.tombstones):
         await storage.functions.delete(key)
     return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)

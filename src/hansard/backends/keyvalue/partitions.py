@@ -47,21 +47,21 @@ _PENDING = 1.0
 """Seconds that writers of records wait for a pending write before they fence it."""
 _REMEMBERED = 256
 
-Found = tuple[Anchor | None, Token | None]
+LoadedHead = tuple[Anchor | None, Token | None]
 """A head and its token."""
 
 
 class KeyValuePartitions:
-    def __init__(self, functions: Functions, beside: TenantData) -> None:
+    def __init__(self, functions: Functions, tenant_data: TenantData) -> None:
         self._functions = functions
-        self._beside = beside
+        self._tenant_data = tenant_data
         self._settled: dict[str, tuple[Anchor, Token]] = {}
         """Heads as this process has left them, settled."""
         self._settling: Settling[KeyValueWrite, Effect] = Settling(self, fence=self.fence)
         self.drop_bound: Callable[[KeyValueKeys, str, str, datetime], Awaitable[int]]
         """Set by `KeyValueRecords`: deletes the records of a space that belong to a birth."""
 
-    async def load(self, key: str) -> Found:
+    async def load(self, key: str) -> LoadedHead:
         found = await self._functions.get(key)
         return (rows.decode(found[0], Anchor, key), found[1]) if found else (None, None)
 
@@ -74,10 +74,10 @@ class KeyValuePartitions:
 
     # Writing
 
-    def remembered(self, head: str) -> Found | None:
+    def remembered(self, head: str) -> LoadedHead | None:
         return self._settled.get(head)
 
-    async def begin(self, keys: KeyValueKeys, head: str) -> Found:
+    async def begin(self, keys: KeyValueKeys, head: str) -> LoadedHead:
         """The head, after its last write was settled."""
         anchor, token = await self.load(head)
         known = self._settled.get(head)
@@ -117,7 +117,7 @@ class KeyValuePartitions:
 
     # Spaces
 
-    async def begin_space(self, keys: KeyValueKeys, space: str) -> Found:
+    async def load_space(self, keys: KeyValueKeys, space: str) -> LoadedHead:
         """The head of a space, without a pending root."""
         give_up = time.monotonic() + _PENDING
         while True:
@@ -134,7 +134,7 @@ class KeyValuePartitions:
                 if not await self._has_happened(pending):
                     await self._resolve(space, pending.stamp, applies=False)
 
-    async def read_space(self, space: str) -> Found:
+    async def read_space(self, space: str) -> LoadedHead:
         """The head of a space as it counts now."""
         while True:
             anchor, token = await self.load(space)
@@ -173,7 +173,7 @@ class KeyValuePartitions:
         functions, keys = self._functions, write.keys
         objects = write.objects | ({keys.name: keys.tenant.encode()} if write.names_tenant else {})
         await functions.all(functions.put(key, value, None) for key, value in objects.items())
-        await functions.all(self._beside.keep_blob(keys, each, data) for each, data in write.blobs.items())
+        await functions.all(self._tenant_data.keep_blob(keys, each, data) for each, data in write.blobs.items())
         if write.space is not None and not await self._put_pending(keys, write.follows.space, *write.space):
             await self.undo(write.tenant, write.mark)
             return False
@@ -182,7 +182,7 @@ class KeyValuePartitions:
     async def _put_pending(self, keys: KeyValueKeys, space: str, anchor: Anchor, token: Token | None) -> bool:
         assert anchor.pending is not None
         if token is None:
-            await self._let_go_of(keys, space)
+            await self._schedule_check(keys, space)
         if await self._functions.put(space, rows.encode(anchor), token) is not None:
             return True
         # The answer may have got lost on its way.
@@ -244,12 +244,12 @@ class KeyValuePartitions:
                 return  # it has happened, or another write has
             fence = secrets.token_hex(8)
             if anchor is None:
-                await self._let_go_of(keys, mark.id)
+                await self._schedule_check(keys, mark.id)
             fenced = rows.encode(structs.replace(anchor or Anchor(), fence=fence))
             if await self._functions.put(mark.id, fenced, token) is not None:
                 return
 
-    async def _let_go_of(self, keys: KeyValueKeys, head: str) -> None:
+    async def _schedule_check(self, keys: KeyValueKeys, head: str) -> None:
         """A sweep looks whether a head that is made now, and may never hold anything, can go."""
         due = keys.due_at(datetime.now(UTC) + LINGER, "head", f"{head}/{secrets.token_hex(8)}")
         await self._functions.put(due, b"", None)
@@ -263,23 +263,23 @@ class KeyValuePartitions:
             await self._resolve(intent.effects.space, intent.stamp, applies=False)
         await self._drop(intent.made)
         for sha256 in intent.blobs:
-            await self._beside.release_blob(keys, sha256, intent.at)
+            await self._tenant_data.release_blob(keys, sha256, intent.at)
 
     # Effects
 
     async def apply(self, id: str, n: int, effect: Effect) -> RemovedCounts:
-        functions, beside = self._functions, self._beside
+        functions, tenant_data = self._functions, self._tenant_data
         keys, intent = effect
         effects = intent.effects
         if effects.space:
             await self._resolve(effects.space, intent.stamp, applies=True)
         await functions.all(functions.put(key, text.encode(), None) for key, text in effects.put.items())
-        await functions.all(beside.bury(keys, digest, intent.at) for digest in effects.tombstones)
-        await beside.spend(keys, intent.birth, n, effects.usage)
+        await functions.all(tenant_data.put_tombstone(keys, digest, intent.at) for digest in effects.tombstones)
+        await tenant_data.add_usage(keys, intent.birth, n, effects.usage)
         await self._drop(effects.drop)
         blobs = await self._wipe(keys, intent, effects.wipe) if effects.wipe is not None else 0
         for sha256 in effects.released:
-            blobs += await beside.release_blob(keys, sha256, intent.at)
+            blobs += await tenant_data.release_blob(keys, sha256, intent.at)
         records = await self._unbind(keys, effects.unbound, intent.at) if effects.unbound else 0
         for bound in effects.bound:
             await self._check_bound(keys, bound, intent.at)
@@ -312,7 +312,7 @@ class KeyValuePartitions:
         found = [rows.decode(value, MessageRow, name) for key, value in items if key.startswith(b"m")]
         await self._drop(key for row in found for key in keys_of(keys, "", row))
         released = sorted({ref.sha256 for row in found for ref in row.blobs})
-        return sum([await self._beside.release_blob(keys, sha256, intent.at) for sha256 in released])
+        return sum([await self._tenant_data.release_blob(keys, sha256, intent.at) for sha256 in released])
 
     async def _unbind(self, keys: KeyValueKeys, birth: str, now: datetime) -> int:
         entries = [key async for key in self._functions.keys(keys.bound(birth))]

@@ -15,7 +15,7 @@ from hansard import rules
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import KeyValueKeys, hashed
-from hansard.backends.keyvalue.partitions import LINGER, Found, KeyValuePartitions
+from hansard.backends.keyvalue.partitions import LINGER, KeyValuePartitions, LoadedHead
 from hansard.backends.keyvalue.rows import Anchor, PendingSpace, StoredRecord
 from hansard.backends.keyvalue.tree import MissingNode, Root, Tree
 from hansard.backends.keyvalue.write import Bound, Effects, KeyValueWrite
@@ -34,7 +34,7 @@ Births = Mapping[str, str]
 class RecordSpace:
     """The records of one owner at one moment."""
 
-    def __init__(self, key: str, tree: Tree, found: Found) -> None:
+    def __init__(self, key: str, tree: Tree, found: LoadedHead) -> None:
         self.key = key
         self.anchor, self.token = found
         self._tree = tree
@@ -151,12 +151,12 @@ class KeyValueRecords:
 
     # Reading
 
-    async def _look(self, keys: KeyValueKeys, key: str, look: Callable[[RecordSpace], Awaitable[rows.S]]) -> rows.S:
+    async def _read_one(self, keys: KeyValueKeys, key: str, read: Callable[[RecordSpace], Awaitable[rows.S]]) -> rows.S:
         """What is seen of a space at one moment."""
         while True:
             found = await self._partitions.read_space(key)
             try:
-                return await look(RecordSpace(key, self._partitions.tree(keys), found))
+                return await read(RecordSpace(key, self._partitions.tree(keys), found))
             except MissingNode as missing:
                 # Nodes go when a later head does not name them: then there is one.
                 if (await self._partitions.load(key))[1] == found[1]:
@@ -165,18 +165,18 @@ class KeyValueRecords:
     async def get(self, context: Context, wanted: Sequence[RecordKey]) -> list[Record | None]:
         keys = KeyValueKeys(context.tenant)
 
-        async def look(space: RecordSpace) -> list[Record | None]:
+        async def read(space: RecordSpace) -> list[Record | None]:
             return [await self._live(context, keys, await space.find(rows.record_key(*each))) for each in wanted]
 
-        return await self._look(keys, keys.space(context.user or ""), look)
+        return await self._read_one(keys, keys.space(context.user or ""), read)
 
     async def scan(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
         keys = KeyValueKeys(context.tenant)
 
-        async def look(space: RecordSpace) -> list[Record]:
+        async def read(space: RecordSpace) -> list[Record]:
             return await space.scan(query, lambda row: self._live(context, keys, row))
 
-        found = await self._look(keys, keys.space(context.user or ""), look)
+        found = await self._read_one(keys, keys.space(context.user or ""), read)
         return found[: query.limit], len(found) > query.limit
 
     async def _live(self, context: Context, keys: KeyValueKeys, row: StoredRecord | None) -> Record | None:
@@ -198,11 +198,11 @@ class KeyValueRecords:
     async def owners(self, keys: KeyValueKeys) -> list[tuple[str, int]]:
         """Everybody who has records, the empty name for nobody, and how many."""
 
-        async def look(space: RecordSpace) -> tuple[str | None, int]:
+        async def read(space: RecordSpace) -> tuple[str | None, int]:
             owner = space.anchor.owner if space.anchor else None
             return owner, 0 if owner is None else await space.count()
 
-        found = [await self._look(keys, key, look) async for key in self._functions.keys(keys.spaces)]
+        found = [await self._read_one(keys, key, read) async for key in self._functions.keys(keys.spaces)]
         return sorted((owner, count) for owner, count in found if owner is not None and count)
 
     # Writing
@@ -211,7 +211,7 @@ class KeyValueRecords:
         """The space of the context's user, to write to."""
         keys = KeyValueKeys(context.tenant)
         key = keys.space(context.user or "")
-        return RecordSpace(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
+        return RecordSpace(key, self._partitions.tree(keys), await self._partitions.load_space(keys, key))
 
     async def current(
         self, context: Context, space: RecordSpace, wanted: Sequence[RecordKey]
@@ -249,7 +249,7 @@ class KeyValueRecords:
     async def _change(self, keys: KeyValueKeys, key: str, owner: str | None, now: datetime, plan: Plan) -> None:
         give_up = time.monotonic() + PATIENCE
         while True:
-            space = RecordSpace(key, self._partitions.tree(keys), await self._partitions.begin_space(keys, key))
+            space = RecordSpace(key, self._partitions.tree(keys), await self._partitions.load_space(keys, key))
             stamp = secrets.token_hex(8)
             try:
                 batch, bound = await plan(space, stamp)

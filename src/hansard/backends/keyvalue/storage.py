@@ -45,7 +45,7 @@ from hansard.contract.types import (
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
 
-_TOGETHER = 100
+_PAGE_SIZE = 100
 """Entries of a listing that are read at once, at most."""
 _POLL = 0.1
 
@@ -67,8 +67,8 @@ class KeyValueStorage:
         in_threads: bool = False,
     ) -> None:
         self.functions = Functions(store, in_threads=in_threads)
-        self.beside = TenantData(self.functions)
-        self.partitions = KeyValuePartitions(self.functions, self.beside)
+        self.tenant_data = TenantData(self.functions)
+        self.partitions = KeyValuePartitions(self.functions, self.tenant_data)
         self.records = KeyValueRecords(self.functions, self.partitions)
         self._capabilities = Capabilities(
             name=name,
@@ -98,11 +98,11 @@ class KeyValueStorage:
 
         return await optimistic.write(operation, begin)
 
-    async def _look(
+    async def _read_one(
         self,
         context: Context,
         id: str,
-        look: Callable[[StoredConversation], Awaitable[T]],
+        read: Callable[[StoredConversation], Awaitable[T]],
         *,
         behind_walls: bool = False,
     ) -> T | None:
@@ -116,7 +116,7 @@ class KeyValueStorage:
             if not behind_walls and not rules.is_visible(state.conversation, context):
                 return None
             try:
-                return await look(StoredConversation(self.partitions.tree(keys), anchor, state))
+                return await read(StoredConversation(self.partitions.tree(keys), anchor, state))
             except MissingNode as missing:
                 # Nodes go when a later head does not name them: then there is one.
                 if (await self.partitions.load(keys.head(id)))[1] == token:
@@ -124,15 +124,15 @@ class KeyValueStorage:
                     raise Corrupt(f"{where} misses a part of its messages: {missing}", where=where) from missing
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
-        async def look(kept: StoredConversation) -> tuple[ConversationState, Found]:
-            return kept.state, await self.answer(context, kept, wants)
+        async def read(stored: StoredConversation) -> tuple[ConversationState, Found]:
+            return stored.state, await self.answer(context, stored, wants)
 
-        return await self._look(context, id, look)
+        return await self._read_one(context, id, read)
 
     async def answer(
-        self, context: Context, kept: StoredConversation | None, wants: Wants, space: RecordSpace | None = None
+        self, context: Context, stored: StoredConversation | None, wants: Wants, space: RecordSpace | None = None
     ) -> Found:
-        found = await kept.answer(wants) if kept else Found()
+        found = await stored.answer(wants) if stored else Found()
         if not (wants.tombstones or wants.blobs or wants.records):
             return found
         keys = KeyValueKeys(context.tenant)
@@ -143,7 +143,7 @@ class KeyValueStorage:
             records = await self.records.current(context, space, wants.records) if space else {}
         return structs.replace(
             found,
-            tombstones=await self.beside.has_tombstones(keys, list(wants.tombstones)),
+            tombstones=await self.tenant_data.find_tombstones(keys, list(wants.tombstones)),
             blobs=await self.get_blobs(context, wants.blobs) if wants.blobs else {},
             records=records,
         )
@@ -151,17 +151,17 @@ class KeyValueStorage:
     async def read_all(self, context: Context, id: str) -> tuple[ConversationState, list[tuple[int, Message]]] | None:
         """A conversation with all its messages, whoever may see it."""
 
-        async def look(kept: StoredConversation) -> tuple[ConversationState, list[tuple[int, Message]]]:
-            found = await kept.rows(0, rules.NO_END, rules.NO_END)
-            return kept.state, [(row.segment, row.message) for row in found]
+        async def read(stored: StoredConversation) -> tuple[ConversationState, list[tuple[int, Message]]]:
+            found = await stored.rows(0, rules.NO_END, rules.NO_END)
+            return stored.state, [(row.segment, row.message) for row in found]
 
-        return await self._look(context, id, look, behind_walls=True)
+        return await self._read_one(context, id, read, behind_walls=True)
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        return await self._look(context, id, lambda kept: kept.messages(query)) or Slice([], False)
+        return await self._read_one(context, id, lambda stored: stored.messages(query)) or Slice([], False)
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
-        return await self._look(context, id, lambda kept: kept.rows(after_seq, limit, max_bytes)) or []
+        return await self._read_one(context, id, lambda stored: stored.rows(after_seq, limit, max_bytes)) or []
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         head = KeyValueKeys(context.tenant).head(id)
@@ -176,26 +176,26 @@ class KeyValueStorage:
     # Many conversations
 
     async def walk(
-        self, context: Context, query: ConversationQuery, together: int = _TOGETHER
+        self, context: Context, query: ConversationQuery, page_size: int = _PAGE_SIZE
     ) -> AsyncGenerator[ConversationState, None]:
         """The conversations of a listing between the query's places, in its order, whoever may see them."""
         keys = KeyValueKeys(context.tenant)
         found: list[str] = []
-        async with aclosing(self._entries(keys.shelf_of(query, context.user), query, together)) as entries:
+        async with aclosing(self._entries(keys.listing_of(query, context.user), query, page_size)) as entries:
             async for entry in entries:
                 found.append(entry)
-                if len(found) == together:
+                if len(found) == page_size:
                     for state in await self._listed(keys, found):
                         yield state
                     found = []
         for state in await self._listed(keys, found):
             yield state
 
-    async def _entries(self, shelf: str, query: ConversationQuery, together: int) -> AsyncGenerator[str, None]:
+    async def _entries(self, listing: str, query: ConversationQuery, page_size: int) -> AsyncGenerator[str, None]:
         """Keys lie from the newest to the oldest. The other order reads all keys between the places first."""
-        after = f"{shelf}{names.newest_first(*query.below)}/z" if query.below else ""
+        after = f"{listing}{names.newest_first(*query.below)}/z" if query.below else ""
         oldest_first: list[str] = []
-        async with aclosing(self.functions.keys(shelf, after, together if query.newest_first else PAGE)) as found:
+        async with aclosing(self.functions.keys(listing, after, page_size if query.newest_first else PAGE)) as found:
             async for key in found:
                 if query.above is not None and names.place_of(key) <= query.above:
                     break
@@ -218,7 +218,7 @@ class KeyValueStorage:
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         found: list[Conversation] = []
         skipped = 0
-        async with aclosing(self.walk(context, query, min(_TOGETHER, query.offset + query.limit + 1))) as walked:
+        async with aclosing(self.walk(context, query, min(_PAGE_SIZE, query.offset + query.limit + 1))) as walked:
             async for state in walked:
                 if not rules.matches(state.conversation, query, context):
                     continue
@@ -247,11 +247,11 @@ class KeyValueStorage:
     async def _has(self, context: Context, id: str, message_id: str, entry: str) -> bool:
         """Whether a message is still there that an entry names."""
 
-        async def look(kept: StoredConversation) -> bool:
-            row = await kept.find(message_id)
+        async def read(stored: StoredConversation) -> bool:
+            row = await stored.find(message_id)
             return row is not None and entry.endswith(f"/{row.stamp}-{row.seq}")
 
-        return bool(await self._look(context, id, look))
+        return bool(await self._read_one(context, id, read))
 
     # Beside conversations
 
@@ -271,18 +271,18 @@ class KeyValueStorage:
         keys = KeyValueKeys(context.tenant)
         await self.functions.put(keys.due_at(keep_until, "blob", sha256), b"", None)
         await self.functions.put(keys.name, context.tenant.encode(), None)
-        await self.beside.keep_blob(keys, sha256, data, keep_until)
+        await self.tenant_data.keep_blob(keys, sha256, data, keep_until)
 
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
         keys = KeyValueKeys(context.tenant)
         self.functions.check_open()
-        found = await self.functions.all(self.beside.get_blob(keys, each) for each in digests)
+        found = await self.functions.all(self.tenant_data.get_blob(keys, each) for each in digests)
         return {sha256: data for sha256, data in zip(digests, found, strict=True) if data is not None}
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         keys = KeyValueKeys(context.tenant)
         await self.partitions.settle(keys)
-        found = await self.beside.usage(keys, since, until)
+        found = await self.tenant_data.usage(keys, since, until)
         wanted = [row for row in found if rules.counts_anything(row) and context.user in (None, row.user_id)]
         return sorted(wanted, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
 
@@ -292,7 +292,7 @@ class KeyValueStorage:
         keys = KeyValueKeys(context.tenant)
         await self.partitions.settle(keys)
         records = await self.records.erase(context, user_id)
-        usage_rows = await self.beside.erase_usage(keys, user_id)
+        usage_rows = await self.tenant_data.erase_usage(keys, user_id)
         return Receipt(records=records, usage_rows=usage_rows, at=context.now)
 
     async def sweep(self, context: Context, limit: int) -> Swept:

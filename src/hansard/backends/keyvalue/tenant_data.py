@@ -67,14 +67,14 @@ class TenantData:
 
     # Usage: an object for each conversation and day, which knows the last write that it has counted
 
-    async def spend(self, keys: KeyValueKeys, birth: str, n: int, changes: Iterable[UsageRow]) -> None:
+    async def add_usage(self, keys: KeyValueKeys, birth: str, n: int, changes: Iterable[UsageRow]) -> None:
         by_day: dict[str, list[UsageRow]] = {}
         for row in changes:
             by_day.setdefault(row.day, []).append(row)
         for day, added in by_day.items():
-            await self._spend(f"{keys.usage}{day}/{birth}", n, added)
+            await self._add_usage(f"{keys.usage}{day}/{birth}", n, added)
 
-    async def _spend(self, key: str, n: int, added: Sequence[UsageRow]) -> None:
+    async def _add_usage(self, key: str, n: int, added: Sequence[UsageRow]) -> None:
         while True:
             found = await self._functions.get(key)
             spent = rows.decode(found[0], CountedUsage, key) if found else CountedUsage(0, [])
@@ -117,8 +117,8 @@ class TenantData:
 
     # Tombstones
 
-    async def bury(self, keys: KeyValueKeys, digest: str, at: datetime) -> None:
-        key = f"{keys.graves}{digest}"
+    async def put_tombstone(self, keys: KeyValueKeys, digest: str, at: datetime) -> None:
+        key = f"{keys.tombstones}{digest}"
         while True:
             found = await self._functions.get(key)
             if found and rows.decode(found[0], datetime, key) >= at:
@@ -126,16 +126,16 @@ class TenantData:
             if await self._functions.put(key, rows.encode(at), found[1] if found else None) is not None:
                 return
 
-    async def has_tombstones(self, keys: KeyValueKeys, digests: Sequence[str]) -> dict[str, datetime]:
-        found = await self._functions.all(self._functions.get(f"{keys.graves}{each}") for each in digests)
+    async def find_tombstones(self, keys: KeyValueKeys, digests: Sequence[str]) -> dict[str, datetime]:
+        found = await self._functions.all(self._functions.get(f"{keys.tombstones}{each}") for each in digests)
         return {
             digest: rows.decode(each[0], datetime, f"tombstone {digest}")
             for digest, each in zip(digests, found, strict=True)
             if each is not None
         }
 
-    async def forget_grave(self, keys: KeyValueKeys, digest: str, now: datetime) -> bool:
-        key = f"{keys.graves}{digest}"
+    async def drop_tombstone(self, keys: KeyValueKeys, digest: str, now: datetime) -> bool:
+        key = f"{keys.tombstones}{digest}"
         found = await self._functions.get(key)
         if found is None or rows.decode(found[0], datetime, key) + rules.TOMBSTONE_LIFE > now:
             return False

@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 from hansard import rules
 from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.keys import KeyValueKeys, hashed
-from hansard.backends.keyvalue.partitions import LINGER, Found
+from hansard.backends.keyvalue.partitions import LINGER, LoadedHead
 from hansard.backends.keyvalue.read import StoredConversation
 from hansard.backends.keyvalue.records import RecordSpace, batch_of
 from hansard.backends.keyvalue.rows import Anchor, MessageRow
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 class KeyValueTransaction:
-    def __init__(self, storage: KeyValueStorage, context: Context, id: str, found: Found, *, is_certain: bool) -> None:
+    def __init__(
+        self, storage: KeyValueStorage, context: Context, id: str, found: LoadedHead, *, is_certain: bool
+    ) -> None:
         self.context = context
         self.id = id
         self.is_certain = is_certain
@@ -80,13 +82,13 @@ class KeyValueTransaction:
 class ChangePlan:
     """One `Changes`, made into the head that follows, and what belongs to it."""
 
-    def __init__(self, tx: KeyValueTransaction, before: Anchor | None, kept: StoredConversation | None) -> None:
+    def __init__(self, tx: KeyValueTransaction, before: Anchor | None, stored: StoredConversation | None) -> None:
         self._keys = tx._keys
         self._tree = tx._tree
         self._context = tx.context
         self._id = tx.id
         self._before = before
-        self._kept = kept
+        self._kept = stored
         self._stamp = secrets.token_hex(8)
         self._birth = before.birth if before else self._stamp
         self._root = before.root if before else Root()
@@ -94,10 +96,10 @@ class ChangePlan:
         self._effects = Effects(put={}, drop=[], released=[])
         self._objects: dict[str, bytes] = {}
         self._blobs: dict[str, bytes | None] = {}
-        self._is_new = kept is None
+        self._is_new = stored is None
 
     async def plan(
-        self, changes: Changes, segments: int, found: Found, space: RecordSpace | None
+        self, changes: Changes, segments: int, found: LoadedHead, space: RecordSpace | None
     ) -> tuple[KeyValueWrite, Applied]:
         applied = await self._wipe(changes)
         gone = await self._gone(changes)

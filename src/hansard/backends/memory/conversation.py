@@ -22,25 +22,25 @@ Place = tuple[int, int]
 class MemoryConversation:
     """One conversation: its head, and for each line its messages in the order of seq."""
 
-    def __init__(self, head: ConversationState) -> None:
-        self._head = head
+    def __init__(self, state: ConversationState) -> None:
+        self._head = state
         self._listing: Listing | None = None
-        self.lines: dict[int, list[Message]] = {}
+        self.segments: dict[int, list[Message]] = {}
         self.places: dict[str, Place] = {}
         self.summaries: list[Summary] = []
         self.sizes: dict[str, int] = {}
         self.pinned: set[Place] = set()
 
     @property
-    def head(self) -> ConversationState:
+    def state(self) -> ConversationState:
         return self._head
 
-    @head.setter
-    def head(self, head: ConversationState) -> None:
-        before, self._head = self._head, head
-        if self._listing is not None and head.conversation is not before.conversation:
+    @state.setter
+    def state(self, state: ConversationState) -> None:
+        before, self._head = self._head, state
+        if self._listing is not None and state.conversation is not before.conversation:
             self._listing.remove(before.conversation)
-            self._listing.add(head.conversation)
+            self._listing.add(state.conversation)
 
     def enlist(self, listing: Listing) -> None:
         """From now on the listing follows every change of the head."""
@@ -52,16 +52,16 @@ class MemoryConversation:
             self._listing.remove(self._head.conversation)
             self._listing = None
 
-    def insert(self, line: int, message: Message, size: int) -> None:
-        self.lines.setdefault(line, []).append(message)
-        self.places[message.id] = (line, message.seq)
+    def insert(self, segment: int, message: Message, size: int) -> None:
+        self.segments.setdefault(segment, []).append(message)
+        self.places[message.id] = (segment, message.seq)
         self.sizes[message.id] = size
         if message.pinned:
-            self.pinned.add((line, message.seq))
+            self.pinned.add((segment, message.seq))
 
     def at(self, place: Place) -> Message:
-        line, seq = place
-        messages = self.lines[line]
+        segment, seq = place
+        messages = self.segments[segment]
         return messages[bisect_left(messages, seq, key=_seq)]
 
     def find(self, message_id: str) -> Message | None:
@@ -69,61 +69,61 @@ class MemoryConversation:
         return self.at(place) if place else None
 
     def put(self, message: Message, size: int | None = None) -> None:
-        line, seq = self.places[message.id]
-        messages = self.lines[line]
+        segment, seq = self.places[message.id]
+        messages = self.segments[segment]
         messages[bisect_left(messages, seq, key=_seq)] = message
-        (self.pinned.add if message.pinned else self.pinned.discard)((line, seq))
+        (self.pinned.add if message.pinned else self.pinned.discard)((segment, seq))
         if size is not None:
             self.sizes[message.id] = size
 
     def remove(self, message_id: str) -> None:
-        line, seq = self.places.pop(message_id)
-        messages = self.lines[line]
+        segment, seq = self.places.pop(message_id)
+        messages = self.segments[segment]
         del messages[bisect_left(messages, seq, key=_seq)]
-        self.pinned.discard((line, seq))
+        self.pinned.discard((segment, seq))
         del self.sizes[message_id]
 
     def clear(self) -> None:
         """Removes all messages and summaries."""
-        self.lines, self.places, self.sizes, self.pinned, self.summaries = {}, {}, {}, set(), []
+        self.segments, self.places, self.sizes, self.pinned, self.summaries = {}, {}, {}, set(), []
 
     # What an operation asks for
 
     def between(self, runs: Iterable[Run]) -> Iterator[Placed]:
         """The messages of these runs, in order."""
         for run in runs:
-            messages, low, high = self._run(run)
+            messages, low, high = self._bounds(run)
             yield from ((run.segment, message) for message in messages[low:high])
 
     def newest(self, runs: Sequence[Run], count: int) -> list[Placed]:
         """The last messages of these runs taken together, in order."""
         found: list[Placed] = []
         for run in reversed(runs):
-            messages, low, high = self._run(run)
+            messages, low, high = self._bounds(run)
             first = max(low, high - count + len(found))
             found = [*((run.segment, message) for message in messages[first:high]), *found]
         return found
 
     def span(self, run: Run) -> Span:
-        messages, low, high = self._run(run)
+        messages, low, high = self._bounds(run)
         return Span(high - low, messages[low].seq, messages[high - 1].seq) if low < high else Span()
 
     def last_time(self, without: Without) -> datetime | None:
         """The time of the newest message that would be left without these."""
-        left = (self._last_left(line, without) for line in self.lines)
+        left = (self._last_left(segment, without) for segment in self.segments)
         last = max((message for message in left if message), key=_seq, default=None)
         return last.created_at if last else None
 
-    def _last_left(self, line: int, without: Without) -> Message | None:
-        runs = [run for run in without.runs if run.segment == line]
-        for message in reversed(self.lines[line]):
+    def _last_left(self, segment: int, without: Without) -> Message | None:
+        runs = [run for run in without.runs if run.segment == segment]
+        for message in reversed(self.segments[segment]):
             if message.id not in without.ids and not any(run.after < message.seq <= run.upto for run in runs):
                 return message
         return None
 
-    def _run(self, run: Run) -> tuple[list[Message], int, int]:
+    def _bounds(self, run: Run) -> tuple[list[Message], int, int]:
         """The messages of a segment, and where the run begins and ends in them."""
-        messages = self.lines.get(run.segment, [])
+        messages = self.segments.get(run.segment, [])
         low = bisect_right(messages, run.after, key=_seq)
         return messages, low, max(low, bisect_right(messages, run.upto, key=_seq))
 
@@ -133,46 +133,46 @@ class MemoryConversation:
         self, branch: str | None, *, newest_first: bool = False, above: int = 0, below: int = rules.NO_END
     ) -> Iterator[tuple[int, Message]]:
         """The messages of a branch with their lines, from either end, between two seqs."""
-        parts = rules.segments(self.head.branch(branch))
-        for line, upto in reversed(parts) if newest_first else parts:
-            messages = self.lines.get(line, [])
+        parts = rules.segments(self.state.branch(branch))
+        for segment, upto in reversed(parts) if newest_first else parts:
+            messages = self.segments.get(segment, [])
             low = bisect_right(messages, above, key=_seq)
             high = bisect_right(messages, min(upto, below - 1), key=_seq)
             for index in range(high - 1, low - 1, -1) if newest_first else range(low, high):
-                yield line, messages[index]
+                yield segment, messages[index]
 
     def read_pinned(self, branch: str | None, *, newest_first: bool = False) -> Iterator[Message]:
         """The pinned messages of a branch, at the cost of their number."""
-        stored_branch = self.head.branch(branch)
+        stored_branch = self.state.branch(branch)
         for place in sorted(self.pinned, key=lambda place: place[1], reverse=newest_first):
             if rules.sees(stored_branch, *place):
                 yield self.at(place)
 
     def last_segment(self) -> int:
         """The highest number that a segment of this conversation has."""
-        branches = self.head.branches.values()
-        return max([*self.lines, *(line for branch in branches for line, _ in rules.segments(branch))])
+        branches = self.state.branches.values()
+        return max([*self.segments, *(segment for branch in branches for segment, _ in rules.segments(branch))])
 
     def all_messages(self, after_seq: int = 0) -> Iterator[tuple[int, Message]]:
         """Every message after a seq with its line, whatever its branch, in the order of seq."""
-        return merge(*(self._line(line, after_seq) for line in self.lines), key=lambda pair: pair[1].seq)
+        return merge(*(self._segment(segment, after_seq) for segment in self.segments), key=lambda pair: pair[1].seq)
 
-    def _line(self, line: int, after_seq: int) -> Iterator[tuple[int, Message]]:
-        messages = self.lines[line]
+    def _segment(self, segment: int, after_seq: int) -> Iterator[tuple[int, Message]]:
+        messages = self.segments[segment]
         for index in range(bisect_right(messages, after_seq, key=_seq), len(messages)):
-            yield line, messages[index]
+            yield segment, messages[index]
 
 
-def select(kept: MemoryConversation, query: MessageQuery) -> Iterator[Message]:
+def select(stored: MemoryConversation, query: MessageQuery) -> Iterator[Message]:
     """The messages that a query wants, in its order. By time, the branch has to be sorted; by seq, it is walked."""
     if query.pinned and query.sort == "seq":
-        return filter_by(kept.read_pinned(query.branch, newest_first=query.newest_first), query)
+        return filter_by(stored.read_pinned(query.branch, newest_first=query.newest_first), query)
     if query.sort == "time":
-        everything = (message for _, message in kept.read(query.branch))
+        everything = (message for _, message in stored.read(query.branch))
         return iter(sorted(filter_by(everything, query), key=rules.position, reverse=query.newest_first))
     above = query.above[1] if query.above else 0
     below = query.below[1] if query.below else rules.NO_END
-    walked = kept.read(query.branch, newest_first=query.newest_first, above=above, below=below)
+    walked = stored.read(query.branch, newest_first=query.newest_first, above=above, below=below)
     return filter_by((message for _, message in walked), query)
 
 

@@ -19,17 +19,17 @@ def list_tenants(tenants: Tenants) -> list[str]:
 
 
 def stats(tenants: Tenants, evicted_conversations: int, evicted_messages: int) -> Stats:
-    kept = [each for tenant in tenants.values() for each in tenant.conversations.values()]
+    stored = [each for tenant in tenants.values() for each in tenant.conversations.values()]
     blobs = [blob for tenant in tenants.values() for blob in tenant.blobs.values()]
     return Stats(
         backend="memory",
         tenants=len(list_tenants(tenants)),
-        conversations=len(kept),
-        messages=sum(len(each.places) for each in kept),
+        conversations=len(stored),
+        messages=sum(len(each.places) for each in stored),
         records=sum(len(tenant.records) for tenant in tenants.values()),
         blobs=len(blobs),
         blob_bytes=sum(len(blob.data) for blob in blobs),
-        active=rules.active_days(each.head.conversation for each in kept),
+        active=rules.active_days(each.state.conversation for each in stored),
         evicted_conversations=evicted_conversations,
         evicted_messages=evicted_messages,
     )
@@ -38,9 +38,9 @@ def stats(tenants: Tenants, evicted_conversations: int, evicted_messages: int) -
 def to_audit(tenants: Tenants) -> list[tuple[str, ConversationState, list[tuple[int, Message]]]]:
     """Where each conversation lies, its head and its messages: a copy, for which nobody has to wait."""
     return [
-        (f"{name}/{id}", kept.head, list(kept.all_messages()))
+        (f"{name}/{id}", stored.state, list(stored.all_messages()))
         for name, tenant in tenants.items()
-        for id, kept in tenant.conversations.items()
+        for id, stored in tenant.conversations.items()
     ]
 
 
@@ -57,12 +57,12 @@ def sweep(tenants: Tenants, context: Context) -> Swept:
 
 def _sweep(tenant: MemoryTenant, context: Context) -> Receipt:
     total = Receipt(at=context.now, physically_gone=True)
-    for id, kept in list(tenant.conversations.items()):
-        if not rules.is_visible(kept.head.conversation, context):
+    for id, stored in list(tenant.conversations.items()):
+        if not rules.is_visible(stored.state.conversation, context):
             total += tenant.drop(context, id)
     dead = [key for key, record in tenant.records.items() if not rules.is_alive(record, context.now)]
     for key in dead:
-        tenant.forget_record(key)
+        tenant.remove_record(key)
     blobs = tenant.drop_blobs(context, set(tenant.blobs))
     return total + Receipt(records=len(dead), blobs=blobs, at=context.now, physically_gone=True)
 

@@ -11,7 +11,7 @@ from hansard.model import Conversation, ConversationSort, to_micros
 
 Place = tuple[int, str]
 """The time that a listing sorts by, and the id."""
-Shelf = tuple[str, str, str | None]
+ListKey = tuple[str, str, str | None]
 """A sorted list: its sort, whose it is (`all`, `user` or `agent`), and the owner's id."""
 
 _SORTS: tuple[ConversationSort, ...] = ("last_message_at", "updated_at")
@@ -19,29 +19,29 @@ _SORTS: tuple[ConversationSort, ...] = ("last_message_at", "updated_at")
 
 class Listing:
     def __init__(self) -> None:
-        self._shelves: dict[Shelf, list[Place]] = {}
+        self._shelves: dict[ListKey, list[Place]] = {}
 
     def add(self, conversation: Conversation) -> None:
-        for shelf, place in _places(conversation):
-            insort(self._shelves.setdefault(shelf, []), place)
+        for listing, place in _places(conversation):
+            insort(self._shelves.setdefault(listing, []), place)
 
     def remove(self, conversation: Conversation) -> None:
-        for shelf, place in _places(conversation):
-            places = self._shelves[shelf]
+        for listing, place in _places(conversation):
+            places = self._shelves[listing]
             del places[bisect_left(places, place)]
             if not places:
-                del self._shelves[shelf]
+                del self._shelves[listing]
 
     def walk(self, query: ConversationQuery, user: str | None) -> Iterator[str]:
         """Ids between the query's places, in its order. Filters beyond one owner are left to the caller."""
-        places = self._shelves.get(_shelf(query, user), [])
+        places = self._shelves.get(_list_of(query, user), [])
         low = 0 if query.above is None else bisect_right(places, query.above)
         high = len(places) if query.below is None else bisect_left(places, query.below)
         for index in range(high - 1, low - 1, -1) if query.newest_first else range(low, high):
             yield places[index][1]
 
 
-def _shelf(query: ConversationQuery, user: str | None) -> Shelf:
+def _list_of(query: ConversationQuery, user: str | None) -> ListKey:
     owner = query.user_id if query.user_id is not None else user
     if owner is not None:
         return query.sort, "user", owner
@@ -50,7 +50,7 @@ def _shelf(query: ConversationQuery, user: str | None) -> Shelf:
     return query.sort, "all", None
 
 
-def _places(conversation: Conversation) -> Iterator[tuple[Shelf, Place]]:
+def _places(conversation: Conversation) -> Iterator[tuple[ListKey, Place]]:
     for sort in _SORTS:
         place = (to_micros(cursors.sort_time(conversation, sort)), conversation.id)
         yield (sort, "all", None), place

@@ -95,35 +95,35 @@ class MemoryStorage:
         while self._max_conversations is not None and len(tenant.conversations) > self._max_conversations:
             tenant.drop(context, next(iter(tenant.conversations)))
             self._evicted_conversations += 1
-        kept = tenant.conversations.get(id)
-        excess = len(kept.places) - self._max_messages if kept and self._max_messages is not None else 0
-        if kept is not None and excess > 0:
-            await MemoryTransaction(tenant, context, id).apply(_eviction(context, kept, excess))
+        stored = tenant.conversations.get(id)
+        excess = len(stored.places) - self._max_messages if stored and self._max_messages is not None else 0
+        if stored is not None and excess > 0:
+            await MemoryTransaction(tenant, context, id).apply(_eviction(context, stored, excess))
             self._evicted_messages += excess
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         with self._lock:
             tenant = self.tenant(context)
-            kept = tenant.find(context, id)
-            return (kept.head, answer(tenant, context, kept, wants)) if kept else None
+            stored = tenant.find(context, id)
+            return (stored.state, answer(tenant, context, stored, wants)) if stored else None
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         with self._lock:
-            kept = self.tenant(context).find(context, id)
-            if kept is None:
+            stored = self.tenant(context).find(context, id)
+            if stored is None:
                 return Slice([], False)
-            taken, more = bounded(select(kept, query), query, kept.sizes)
+            taken, more = bounded(select(stored, query), query, stored.sizes)
             return Slice([own_message(message) for message in taken], more)
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         with self._lock:
-            kept = self.tenant(context).find(context, id)
-            if kept is None:
+            stored = self.tenant(context).find(context, id)
+            if stored is None:
                 return []
-            later = list(islice(kept.all_messages(after_seq), limit))
+            later = list(islice(stored.all_messages(after_seq), limit))
             query = MessageQuery(limit=limit, max_bytes=max_bytes)
-            taken, _ = bounded((message for _, message in later), query, kept.sizes)
-            return [Row(line, own_message(message)) for line, message in later[: len(taken)]]
+            taken, _ = bounded((message for _, message in later), query, stored.sizes)
+            return [Row(segment, own_message(message)) for segment, message in later[: len(taken)]]
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         self._check_open()
@@ -134,7 +134,7 @@ class MemoryStorage:
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         with self._lock:
             tenant = self.tenant(context)
-            walked = (tenant.conversations[id].head.conversation for id in tenant.listing.walk(query, context.user))
+            walked = (tenant.conversations[id].state.conversation for id in tenant.listing.walk(query, context.user))
             matching = (each for each in walked if rules.matches(each, query, context))
             page = list(islice(matching, query.offset, query.offset + query.limit + 1))
         return [own_conversation(each) for each in page[: query.limit]], len(page) > query.limit
@@ -199,11 +199,11 @@ class MemoryStorage:
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         with self._lock:
-            kept = lifecycle.to_audit(self._chosen(tenant))
-        for where, state, messages in kept:
+            stored = lifecycle.to_audit(self._chosen(tenant))
+        for where, state, messages in stored:
             for problem in rules.audit(where, state, messages):
                 yield problem
-        yield len(kept)
+        yield len(stored)
 
     async def list_tenants(self) -> list[str]:
         with self._lock:
@@ -218,11 +218,11 @@ class MemoryStorage:
             return receipt
 
 
-def _eviction(context: Context, kept: MemoryConversation, excess: int) -> Changes:
+def _eviction(context: Context, stored: MemoryConversation, excess: int) -> Changes:
     """The loss of the oldest messages. It belongs to the write that made the conversation too long: no new version."""
-    oldest = list(islice(kept.all_messages(), excess))
-    places, newest = places_of(oldest), kept.last_time(Without(ids=[message.id for _, message in oldest]))
-    lost = rules.lost_summaries(kept.head, kept.summaries, places)
-    state = without_summaries(rules.without(context, kept.head, places, newest), kept.summaries, lost)
-    conversation = structs.replace(state.conversation, version=kept.head.conversation.version)
+    oldest = list(islice(stored.all_messages(), excess))
+    places, newest = places_of(oldest), stored.last_time(Without(ids=[message.id for _, message in oldest]))
+    lost = rules.lost_summaries(stored.state, stored.summaries, places)
+    state = without_summaries(rules.without(context, stored.state, places, newest), stored.summaries, lost)
+    conversation = structs.replace(state.conversation, version=stored.state.conversation.version)
     return Changes(state=structs.replace(state, conversation=conversation), remove=oldest, lost_summaries=lost)

@@ -44,34 +44,34 @@ class MemoryTenant:
 
     def find(self, context: Context, id: str) -> MemoryConversation | None:
         """A conversation that the context may see. Looking at it is a use."""
-        kept = self.conversations.get(id)
-        if kept is None or not rules.is_visible(kept.head.conversation, context):
+        stored = self.conversations.get(id)
+        if stored is None or not rules.is_visible(stored.state.conversation, context):
             return None
         self.conversations[id] = self.conversations.pop(id)
-        return kept
+        return stored
 
     def add(self, state: ConversationState) -> MemoryConversation:
         """A new, empty conversation."""
-        kept = self.conversations[state.conversation.id] = MemoryConversation(state)
-        kept.enlist(self.listing)
-        return kept
+        stored = self.conversations[state.conversation.id] = MemoryConversation(state)
+        stored.enlist(self.listing)
+        return stored
 
-    def bury(self, digests: Iterable[str], at: datetime) -> None:
+    def add_tombstones(self, digests: Iterable[str], at: datetime) -> None:
         self.tombstones |= {each: max(at, self.tombstones.get(each, at)) for each in digests}
 
     def drop(self, context: Context, id: str) -> Receipt:
         """Removes a conversation and all that belongs to it."""
-        kept = self.conversations.pop(id)
-        kept.delist()
+        stored = self.conversations.pop(id)
+        stored.delist()
         records = [key for key, record in self.records.items() if record.conversation_id == id]
         for key in records:
-            self.forget_record(key)
-        blobs = self.drop_blobs(context, digests(message for _, message in kept.all_messages()))
+            self.remove_record(key)
+        blobs = self.drop_blobs(context, digests(message for _, message in stored.all_messages()))
         return Receipt(
             conversations=1,
-            messages=len(kept.places),
-            branches=len(kept.head.branches),
-            summaries=len(kept.summaries),
+            messages=len(stored.places),
+            branches=len(stored.state.branches),
+            summaries=len(stored.summaries),
             records=len(records),
             blobs=blobs,
             at=context.now,
@@ -86,8 +86,8 @@ class MemoryTenant:
 
     def _is_live(self, context: Context, record: Record) -> bool:
         if record.conversation_id is not None:
-            kept = self.conversations.get(record.conversation_id)
-            if kept is None or not rules.is_visible(kept.head.conversation, context):
+            stored = self.conversations.get(record.conversation_id)
+            if stored is None or not rules.is_visible(stored.state.conversation, context):
                 return False
         return rules.is_alive(record, context.now)
 
@@ -100,12 +100,12 @@ class MemoryTenant:
         return results
 
     def set_record(self, key: RecordKey, record: Record | None) -> None:
-        self.forget_record(key)
+        self.remove_record(key)
         if record is not None:
             self.records[key] = record
             insort(self._record_order, key)
 
-    def forget_record(self, key: RecordKey) -> None:
+    def remove_record(self, key: RecordKey) -> None:
         if self.records.pop(key, None) is not None:
             del self._record_order[bisect_left(self._record_order, key)]
 
@@ -138,7 +138,7 @@ class MemoryTenant:
         """Drops those of these blobs that nothing refers to any longer."""
         if not candidates:
             return 0
-        used = digests(message for kept in self.conversations.values() for _, message in kept.all_messages())
+        used = digests(message for stored in self.conversations.values() for _, message in stored.all_messages())
         unused = candidates - used
         lost = [each for each in unused if each in self.blobs and self.blobs[each].keep_until <= context.now]
         for sha256 in lost:
@@ -165,10 +165,10 @@ class MemoryTenant:
 
     def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         found = []
-        for id, kept in self.conversations.items():
-            if limit <= 0 or not rules.is_visible(kept.head.conversation, context):
+        for id, stored in self.conversations.items():
+            if limit <= 0 or not rules.is_visible(stored.state.conversation, context):
                 continue
-            ids = [message.id for _, message in kept.all_messages() if is_by(message, participant_id)][:limit]
+            ids = [message.id for _, message in stored.all_messages() if is_by(message, participant_id)][:limit]
             limit -= len(ids)
             if ids:
                 found.append(Participation(id, ids))
@@ -179,7 +179,7 @@ class MemoryTenant:
         records = [key for key in self.records if key[0] == user_id]
         rows = [key for key in self.usage if key[1] == user_id]
         for key in records:
-            self.forget_record(key)
+            self.remove_record(key)
         for row in rows:
             del self.usage[row]
         return Receipt(records=len(records), usage_rows=len(rows), at=context.now, physically_gone=True)

@@ -28,7 +28,7 @@ class MemoryTransaction:
 
     @property
     def state(self) -> ConversationState | None:
-        return self._kept.head if self._kept else None
+        return self._kept.state if self._kept else None
 
     def new_segment(self) -> int:
         self._segments += 1
@@ -41,11 +41,11 @@ class MemoryTransaction:
         wiped = _NOTHING_WIPED if changes.wipes == "nothing" else self._wipe(changes)
         if changes.state is None:
             return wiped
-        kept = self._kept = self._kept or self._tenant.add(changes.state)
-        gone = self._remove(kept, changes)
-        self._store(kept, changes)
-        kept.head = changes.state
-        self._store_beside(changes)
+        stored = self._kept = self._kept or self._tenant.add(changes.state)
+        gone = self._remove(stored, changes)
+        self._store(stored, changes)
+        stored.state = changes.state
+        self._store_tenant_data(changes)
         if not (gone or changes.update or changes.lost_summaries):
             return wiped
         released = [*gone, changes.update.before] if changes.update else gone
@@ -56,49 +56,49 @@ class MemoryTransaction:
             blobs=wiped.blobs + self._tenant.drop_blobs(self.context, digests(released)),
         )
 
-    def _remove(self, kept: MemoryConversation, changes: Changes) -> Sequence[Message]:
+    def _remove(self, stored: MemoryConversation, changes: Changes) -> Sequence[Message]:
         """Returns the messages that went."""
         if not (changes.remove or changes.remove_runs):
             return ()
-        gone = [message for _, message in changes.remove or kept.between(changes.remove_runs)]
+        gone = [message for _, message in changes.remove or stored.between(changes.remove_runs)]
         for message in gone:
-            kept.remove(message.id)
+            stored.remove(message.id)
         return gone
 
     def _wipe(self, changes: Changes) -> Applied:
-        kept, tenant = self._kept, self._tenant
+        stored, tenant = self._kept, self._tenant
         if changes.wipes == "everything":
             receipt = tenant.drop(self.context, self.id)
             self._kept = None
             if changes.state is None:
-                tenant.bury(changes.tombstones, self.context.now)
+                tenant.add_tombstones(changes.tombstones, self.context.now)
             return _applied(receipt)
-        if changes.wipes == "messages" and kept is not None:
-            gone, summaries = [message for _, message in kept.all_messages()], len(kept.summaries)
-            kept.clear()
+        if changes.wipes == "messages" and stored is not None:
+            gone, summaries = [message for _, message in stored.all_messages()], len(stored.summaries)
+            stored.clear()
             blobs = tenant.drop_blobs(self.context, digests(gone))
             return Applied(messages=len(gone), summaries=summaries, blobs=blobs, physically_gone=True)
         return _NOTHING_WIPED
 
-    def _store(self, kept: MemoryConversation, changes: Changes) -> None:
+    def _store(self, stored: MemoryConversation, changes: Changes) -> None:
         """Summaries, messages and the bytes that these refer to. Messages are copied: callers may change theirs."""
         for sha256, data in changes.blobs.items():
             self._tenant.blobs.setdefault(sha256, StoredBlob(data, NOT_YET))
         for segment, fresh in changes.insert:
             for message, draft in fresh:
-                kept.insert(segment, own_message(message), draft.size)
+                stored.insert(segment, own_message(message), draft.size)
         if changes.update is not None:
             new = changes.update.draft
-            kept.put(own_message(changes.update.after), new.size if new else None)
+            stored.put(own_message(changes.update.after), new.size if new else None)
         if changes.lost_summaries:
-            kept.summaries = [each for at, each in enumerate(kept.summaries) if at not in changes.lost_summaries]
+            stored.summaries = [each for at, each in enumerate(stored.summaries) if at not in changes.lost_summaries]
         if changes.new_summary is not None:
-            kept.summaries.append(changes.new_summary)
+            stored.summaries.append(changes.new_summary)
 
-    def _store_beside(self, changes: Changes) -> None:
+    def _store_tenant_data(self, changes: Changes) -> None:
         tenant = self._tenant
         if changes.tombstones:
-            tenant.bury(changes.tombstones, self.context.now)
+            tenant.add_tombstones(changes.tombstones, self.context.now)
         if changes.usage:
             tenant.add_usage(changes.usage)
         for change in changes.records:
@@ -115,8 +115,8 @@ def _applied(receipt: Receipt) -> Applied:
     )
 
 
-def answer(tenant: MemoryTenant, context: Context, kept: MemoryConversation | None, wants: Wants) -> Found:
-    """What is asked for, as copies: callers may change them. `kept` is None where there is no conversation."""
+def answer(tenant: MemoryTenant, context: Context, stored: MemoryConversation | None, wants: Wants) -> Found:
+    """What is asked for, as copies: callers may change them. `stored` is None where there is no conversation."""
     found: dict[str, Any] = {}
     if wants.tombstones:
         found["tombstones"] = {each: tenant.tombstones[each] for each in wants.tombstones if each in tenant.tombstones}
@@ -125,17 +125,19 @@ def answer(tenant: MemoryTenant, context: Context, kept: MemoryConversation | No
     if wants.records:
         records = ((key, tenant.live_record(context, record_key(context, *key))) for key in wants.records)
         found["records"] = {key: own_record(record) for key, record in records if record}
-    if kept is None:
+    if stored is None:
         return Found(**found)
     if wants.ids:
-        found["by_id"] = {id: (kept.places[id][0], own_message(each)) for id in wants.ids if (each := kept.find(id))}
+        found["by_id"] = {
+            id: (stored.places[id][0], own_message(each)) for id in wants.ids if (each := stored.find(id))
+        }
     if wants.runs:
-        messages = kept.between(wants.runs) if wants.newest is None else kept.newest(wants.runs, wants.newest)
+        messages = stored.between(wants.runs) if wants.newest is None else stored.newest(wants.runs, wants.newest)
         found["messages"] = [(segment, own_message(message)) for segment, message in messages]
     if wants.spans:
-        found["spans"] = [kept.span(run) for run in wants.spans]
+        found["spans"] = [stored.span(run) for run in wants.spans]
     if wants.last_time_without is not None:
-        found["last_time"] = kept.last_time(wants.last_time_without)
+        found["last_time"] = stored.last_time(wants.last_time_without)
     if wants.summaries:
-        found["summaries"] = list(kept.summaries)
+        found["summaries"] = list(stored.summaries)
     return Found(**found)
