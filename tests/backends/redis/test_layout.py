@@ -17,7 +17,7 @@ from tests.transfer import rich
 import hansard
 from hansard import Limits, sync
 from hansard.backends.redis import batch, rows, tenant_data, transaction
-from hansard.backends.redis.keys import RedisKeys, place, record_member, record_prefix, stand
+from hansard.backends.redis.keys import RedisKeys, list_member, place, record_member, record_prefix
 from hansard.backends.redis.lifecycle import Lifecycle
 from hansard.backends.redis.nodes import Nodes
 from hansard.model import Message, Participant, Usage
@@ -89,7 +89,7 @@ def test_places_are_told_apart() -> None:
 def test_stands_sort_by_time_then_id() -> None:
     ordered = [(-(1 << 60), "z"), (-1, "a"), (0, ""), (0, "a"), (0, "b"), (0, "ü"), (1, "a"), (1 << 60, "a")]
     assert sorted(ordered) == ordered
-    assert sorted(stand(*each) for each in ordered) == [stand(*each) for each in ordered]
+    assert sorted(list_member(*each) for each in ordered) == [list_member(*each) for each in ordered]
 
 
 def test_records_sort_by_namespace_then_key() -> None:
@@ -138,15 +138,15 @@ def test_what_is_appended_while_a_tenant_goes_stays_whole(
         async with hansard.connect(url, limits=limits) as store, hansard.connect(url, limits=limits) as other:
             await store.append("before", Message("user", picture))
             await store.blobs.put(base64.b64decode(picture["image"]))
-            run, holds = tenant_data.run, Lifecycle._holds_anything
+            run, holds = tenant_data.run_operations, Lifecycle._holds_anything
 
             async def late(nodes: Nodes, operations: batch.Operations) -> list[int]:
                 """Which blobs there are is known, and all are about to go."""
-                monkeypatch.setattr(tenant_data, "run", run)
+                monkeypatch.setattr(tenant_data, "run_operations", run)
                 await other.append("meanwhile", Message("user", picture))
                 return await run(nodes, operations)
 
-            monkeypatch.setattr(tenant_data, "run", late)
+            monkeypatch.setattr(tenant_data, "run_operations", late)
             receipt = await store.admin.delete_tenant("default")
             assert (receipt.conversations, receipt.messages, receipt.blobs) == (1, 1, 0)
             (message,) = await store.get_messages("meanwhile")

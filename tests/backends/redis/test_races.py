@@ -16,7 +16,7 @@ import hansard
 from hansard import rules
 from hansard.backends.redis import RedisBackend, RedisStorage
 from hansard.backends.redis.batch import WriteBatch
-from hansard.backends.redis.keys import whom
+from hansard.backends.redis.keys import pair_member
 from hansard.backends.redis.partitions import RedisPartitions
 from hansard.backends.shared import settling
 from hansard.contract.types import Append, Context, Draft, NewConversation
@@ -256,7 +256,7 @@ def test_a_conversation_that_gets_a_time_while_its_old_one_is_corrected(make: Ma
             storage = storage_of(one)
             key = storage.keys.expiring
             # What a failover may leave: the index is of another moment than the conversation.
-            await storage.nodes.ask(key, ("ZADD", key, 1, whom("default", "c")), write=True)
+            await storage.nodes.ask(key, ("ZADD", key, 1, pair_member("default", "c")), write=True)
 
             async def expire() -> None:
                 await other.update_conversation("c", expires_at=datetime.now(UTC) + HOUR)
@@ -294,9 +294,11 @@ def test_a_correction_ends(make: Make) -> None:
             await store.create_conversation("later", expires_at=NOW + 10 * HOUR)
             nodes, key = storage_of(store).nodes, storage_of(store).keys.expiring
             for id in ("never", "later", "missing"):
-                await nodes.ask(key, ("ZADD", key, 1, whom("default", id)), write=True)
+                await nodes.ask(key, ("ZADD", key, 1, pair_member("default", id)), write=True)
             await store.purge()
-            assert await nodes.ask(key, ("ZRANGE", key, 0, -1), write=True) == [whom("default", "later").encode()]
+            assert await nodes.ask(key, ("ZRANGE", key, 0, -1), write=True) == [
+                pair_member("default", "later").encode()
+            ]
             assert not (await store.backend.sweep(at(NOW + HOUR), 1)).more
 
     play(scenario())
@@ -325,10 +327,10 @@ def test_records_of_a_space_that_is_forgotten_while_they_are_put(cluster_url: st
         async with two(cluster_url) as (one, other):
             await one.user("u").records.put(["n"], "old", 1, expires_at=NOW - HOUR)
 
-            async def forget() -> None:
+            async def discard() -> None:
                 await (other.purge() if sweeps else other.erase_user("u"))
 
-            done = between(storage_of(one).nodes, "ask", forget, when=":records:u}:data'")
+            done = between(storage_of(one).nodes, "ask", discard, when=":records:u}:data'")
             await one.user("u").records.put(["n"], "new", 1, expires_at=NOW + HOUR)
             assert done
             assert await one.backend.record_owners(at(NOW)) == ["u"]
@@ -379,13 +381,13 @@ def test_the_segment_of_a_deleted_branch_is_not_given_again(make: Make) -> None:
     async def scenario() -> None:
         async with hansard.connect(make()) as store:
             await store.append_message("c", "user", "hello")
-            lines = []
+            segments = []
             for name in ("a", "b"):
                 await store.branch("c", branch_id=name, activate=False)
                 image = await store.backend.read_image(at(NOW), "c")
                 assert image is not None
-                lines += [branch.segment for branch in image.branches if branch.id == name]
+                segments += [branch.segment for branch in image.branches if branch.id == name]
                 await store.delete_branch("c", name)
-            assert len(set(lines)) == 2
+            assert len(set(segments)) == 2
 
     play(scenario())

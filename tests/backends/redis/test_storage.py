@@ -140,18 +140,18 @@ def test_a_read_is_of_one_moment_while_others_write(url: str, monkeypatch: pytes
     async def play() -> None:
         async with hansard.connect(url) as store, hansard.connect(url) as other:
             await store.append("c", [Message("user", id, id=id) for id in ids])
-            look = RedisStateCache.look
-            looks = []
+            undisturbed = RedisStateCache.read
+            reads = []
 
             async def disturbed(self: RedisStateCache, name: Any, asks: Any = (), *, write: bool = False) -> Any:
                 if not write:
-                    looks.append(len(asks))
+                    reads.append(len(asks))
                     await other.append_message("c", "user", "meanwhile")
-                return await look(self, name, asks, write=write)
+                return await undisturbed(self, name, asks, write=write)
 
-            monkeypatch.setattr(RedisStateCache, "look", disturbed)
+            monkeypatch.setattr(RedisStateCache, "read", disturbed)
             found = await backend_of(store).find_messages(Context("default", Clock().now), "c", ids)
             assert [message.id for message in found] == ids
-            assert len(looks) == 2 * (read._TRIES - 1) + 1
+            assert len(reads) == 2 * (read._TRIES - 1) + 1
 
     asyncio.run(play())

@@ -22,13 +22,13 @@ Count = Callable[[Awaitable[Any]], Awaitable[int]]
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> Count:
     trips: list[int] = []
-    exchange = RedisConnection._exchange
+    exchange = RedisConnection._send
 
     async def counted(self: RedisConnection, commands: Any) -> Any:
         trips.append(len(commands))
         return await exchange(self, commands)
 
-    monkeypatch.setattr(RedisConnection, "_exchange", counted)
+    monkeypatch.setattr(RedisConnection, "_send", counted)
 
     async def count(call: Awaitable[Any]) -> int:
         trips.clear()

@@ -44,19 +44,19 @@ def total_size(found: Iterable[bytes | None]) -> int:
 async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) -> ReadAnswers:
     """`whole` asks for everything in one round trip, however large it is."""
     step = piece_of(moment.entry) if moment.entry else PIECE
-    count = moment.entry.head.conversation.message_count if moment.entry else 0
+    count = moment.entry.state.conversation.message_count if moment.entry else 0
     longest = count if wants.newest is None else wants.newest * len(wants.runs)
     at_once = wants.runs if whole or longest <= step else ()
     ids = wants.ids if whole else wants.ids[:PIECE]
     asks = _asks(moment, wants, ids, at_once)
     if not asks and not wants.runs:
         return NO_ANSWERS
-    answers = iter(await moment.look(asks) if asks else ())
+    answers = iter(await moment.read(asks) if asks else ())
     found: dict[str, Any] = {}
     if ids:
         found["by_id"] = await _by_id(next(answers), id)
         for at in range(len(ids), len(wants.ids), PIECE):
-            (more,) = await moment.look([("find", "", *wants.ids[at : at + PIECE])])
+            (more,) = await moment.read([("find", "", *wants.ids[at : at + PIECE])])
             found["by_id"] |= await _by_id(more, id)
     if at_once:
         found["messages"] = await _placed(at_once, [next(answers) for _ in at_once], id, wants.newest)
@@ -88,7 +88,7 @@ def _asks(moment: Moment, wants: Wants, ids: Sequence[str], runs: Sequence[Run])
     if wants.spans:
         asks += [("span", "", run.segment, run.after, run.upto) for run in wants.spans]
     if wants.last_time_without is not None:
-        segments = sorted(rows.segments_of(moment.entry.head)) if moment.entry else []
+        segments = sorted(rows.segments_of(moment.entry.state)) if moment.entry else []
         asks.append(_last(segments, wants.last_time_without))
     if wants.summaries:
         asks.append(("LRANGE", "summaries", 0, -1))
@@ -141,7 +141,7 @@ async def _read_long(moment: Moment, id: str, wants: Wants, step: int) -> list[P
     found: list[Placed] = []
     if wants.newest is not None:
         for run in reversed(wants.runs):
-            stored = await moment.look([_messages_of(run, wants.newest - len(found))])
+            stored = await moment.read([_messages_of(run, wants.newest - len(found))])
             found = [*await _placed([run], stored, id, wants.newest), *found]
             if len(found) == wants.newest:
                 break
@@ -155,5 +155,5 @@ async def _read_long(moment: Moment, id: str, wants: Wants, step: int) -> list[P
 
 
 async def _piece(moment: Moment, id: str, run: Run, limit: int) -> list[Placed]:
-    stored: list[Any] = await moment.look([(*_messages_of(run, None), "LIMIT", 0, limit)])
+    stored: list[Any] = await moment.read([(*_messages_of(run, None), "LIMIT", 0, limit)])
     return await _placed([run], stored, id)

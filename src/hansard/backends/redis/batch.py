@@ -56,7 +56,7 @@ class Operations:
         while piece := tuple(islice(rest, _MANY)):
             self.values += (name, self.number(key), len(piece), *piece)
 
-    def into(self, other: Operations) -> None:
+    def add_to(self, other: Operations) -> None:
         """Adds these checks and operations to others, where both run in one script."""
         checks = iter(self.checks)
         for number, field, value in zip(checks, checks, checks, strict=True):
@@ -87,7 +87,7 @@ def merged(steps: Iterable[Operations]) -> Operations:
     """All of these in one script."""
     own = Operations()
     for step in steps:
-        step.into(own)
+        step.add_to(own)
     return own
 
 
@@ -136,10 +136,10 @@ class WriteBatch:
     def do_many(self, name: str, part: str, values: Iterable[Any]) -> None:
         self.own.add_many(name, f"{self.root}:{part}", values)
 
-    def first(self, root: str) -> Operations:
+    def before_commit(self, root: str) -> Operations:
         """For operations at another place that must be done when the write is seen. They may be done in vain."""
         return self.before.setdefault(root, Operations()) if self._cluster else self.own
 
-    def then(self, root: str) -> Operations:
+    def after_commit(self, root: str) -> Operations:
         """For operations at another place that follow from the write."""
         return self.after.setdefault(root, Operations(f"{root}:applied")) if self._cluster else self.own

@@ -10,8 +10,8 @@ from msgspec import Struct
 from hansard import codec
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import WriteBatch
-from hansard.backends.redis.keys import shelves, stands, whom
-from hansard.backends.redis.rows import StoredState, head_changes
+from hansard.backends.redis.keys import list_members, list_roots, pair_member
+from hansard.backends.redis.rows import StoredState, state_changes
 from hansard.contract.storage import Changes, Placed, Update
 from hansard.contract.types import Context, ConversationState, Draft
 from hansard.model import Conversation, Message, UsageRow, to_micros
@@ -39,7 +39,7 @@ class Removals(Struct, kw_only=True):
 NOTHING_LEAVES = Removals()
 
 
-def takes_away(changes: Changes) -> bool:
+def removes_anything(changes: Changes) -> bool:
     return bool(
         changes.wipes != "nothing"
         or changes.remove
@@ -77,7 +77,7 @@ def fill(
     if changes.lost_summaries or changes.new_summary is not None:
         _change_summaries(batch, changes, leaving)
     if changes.tombstones:
-        _bury(batch, context, changes.tombstones)
+        _add_tombstones(batch, context, changes.tombstones)
     if changes.usage:
         _add_usage(batch, changes.usage)
     return _save(batch, before, changes.state, _largest(changes)) if changes.state else None
@@ -93,39 +93,39 @@ def _largest(changes: Changes) -> int:
 # The head, and the conversation's place in every list
 
 
-def _save(batch: WriteBatch, before: StoredState | None, head: ConversationState, largest: int) -> StoredState:
-    old = before.head if before else None
+def _save(batch: WriteBatch, before: StoredState | None, state: ConversationState, largest: int) -> StoredState:
+    old = before.state if before else None
     birth = before.birth if before else batch.n
     largest = max(largest, before.largest if before else 0)
-    segments = max(rows.segments_of(head) | {before.segments if before else 0})
-    entry = StoredState(batch.n, birth, head, largest, segments)
-    fields, gone = head_changes(old, entry)
+    segments = max(rows.segments_of(state) | {before.segments if before else 0})
+    entry = StoredState(batch.n, birth, state, largest, segments)
+    fields, gone = state_changes(old, entry)
     if before is None:
         fields += ["birth", birth]
     batch.do_many("HSET", "head", ["n", batch.n, *fields])
     if gone:
         batch.do_many("HDEL", "head", gone)
-    _move(batch, old.conversation if old else None, head.conversation)
+    _move(batch, old.conversation if old else None, state.conversation)
     return entry
 
 
 def _move(batch: WriteBatch, before: Conversation | None, after: Conversation | None) -> None:
     """From its stands in the lists to its new ones; None for nowhere."""
     keys, tenant = batch.keys, batch.tenant
-    leaves = shelves(keys, tenant, before) if before else []
-    enters = leaves if _same_owners(before, after) else shelves(keys, tenant, after) if after else []
-    old, new = stands(before) if before else {}, stands(after) if after else {}
-    for shelf in dict.fromkeys([*leaves, *enters]):
+    leaves = list_roots(keys, tenant, before) if before else []
+    enters = leaves if _same_owners(before, after) else list_roots(keys, tenant, after) if after else []
+    old, new = list_members(before) if before else {}, list_members(after) if after else {}
+    for list_root in dict.fromkeys([*leaves, *enters]):
         for sort in old or new:
-            was = old.get(sort, b"") if shelf in leaves else b""
-            will_be = new.get(sort, b"") if shelf in enters else b""
+            was = old.get(sort, b"") if list_root in leaves else b""
+            will_be = new.get(sort, b"") if list_root in enters else b""
             if was != will_be:
-                batch.then(shelf).add("move", f"{shelf}:{sort}", was, will_be)
+                batch.after_commit(list_root).add("move", f"{list_root}:{sort}", was, will_be)
     _move_expiry(batch, before, after)
     if before is None:
         # Before, so that the tenant is known when it holds something; then, lest it be forgotten in between.
-        batch.first(keys.tenants).add("SADD", keys.tenants, tenant)
-        batch.then(keys.all).add("SADD", keys.tenants, tenant)
+        batch.before_commit(keys.tenants).add("SADD", keys.tenants, tenant)
+        batch.after_commit(keys.all).add("SADD", keys.tenants, tenant)
 
 
 def _same_owners(one: Conversation | None, other: Conversation | None) -> bool:
@@ -136,8 +136,8 @@ def _move_expiry(batch: WriteBatch, before: Conversation | None, after: Conversa
     was, will_be = before and to_micros(before.expires_at), after and to_micros(after.expires_at)
     if was == will_be:
         return
-    everywhere = batch.then(batch.keys.all)
-    member = whom(batch.tenant, batch.id)
+    everywhere = batch.after_commit(batch.keys.all)
+    member = pair_member(batch.tenant, batch.id)
     if will_be is None:
         everywhere.add("ZREM", batch.keys.expiring, member)
     else:
@@ -165,7 +165,7 @@ def _add_participants(batch: WriteBatch, users: Iterable[str]) -> None:
     for user in sorted(users):
         mark = batch.keys.participant(batch.tenant, user)
         # Not before the commit: whoever looks there finds no message yet, and takes the mark away.
-        batch.then(mark).add("HSET", mark, batch.id, batch.n)
+        batch.after_commit(mark).add("HSET", mark, batch.id, batch.n)
     batch.do_many("SADD", "participants", sorted(users))
 
 
@@ -233,10 +233,10 @@ def _use_blobs(batch: WriteBatch, blobs: Mapping[str, bytes], counts: Mapping[st
     for sha256, data in blobs.items():
         # Bytes that come with a message need no keeping time: the message refers to them at once.
         bucket = batch.keys.bucket(batch.tenant, sha256)
-        batch.first(bucket).add("keep", bucket, sha256, data, _NEVER)
+        batch.before_commit(bucket).add("keep", bucket, sha256, data, _NEVER)
     for sha256, count in sorted(counts.items()):
         bucket = batch.keys.bucket(batch.tenant, sha256)
-        batch.first(bucket).add("use", bucket, sha256, batch.id, batch.n)
+        batch.before_commit(bucket).add("use", bucket, sha256, batch.id, batch.n)
         batch.do("HINCRBY", "blobs", sha256, count)
 
 
@@ -252,14 +252,14 @@ def _release_blobs(batch: WriteBatch, context: Context, gone: Mapping[str, int],
 
 def _release(batch: WriteBatch, context: Context, sha256: str) -> None:
     bucket = batch.keys.bucket(batch.tenant, sha256)
-    batch.then(bucket).add("release", bucket, sha256, batch.id, batch.n, to_micros(context.now))
+    batch.after_commit(bucket).add("release", bucket, sha256, batch.id, batch.n, to_micros(context.now))
 
 
 def _add_usage(batch: WriteBatch, usage: Iterable[UsageRow]) -> None:
     root = batch.keys.usage(batch.tenant)
     for row in usage:
         numbers = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
-        place = batch.then(root)
+        place = batch.after_commit(root)
         place.add("ZADD", f"{root}:days", 0, row.day)
         place.add("count", f"{root}:{row.day}", rows.usage_field(row), *numbers, repr(float(row.cost)))
 
@@ -269,7 +269,7 @@ def _add_usage(batch: WriteBatch, usage: Iterable[UsageRow]) -> None:
 
 def _wipe(batch: WriteBatch, context: Context, before: StoredState, leaving: Removals) -> None:
     """All messages and summaries. A blob that new messages refer to stays in use."""
-    for segment in sorted(rows.segments_of(before.head)):
+    for segment in sorted(rows.segments_of(before.state)):
         batch.do("UNLINK", f"messages:{segment}")
         batch.do("UNLINK", f"pinned:{segment}")
     for part in ("ids", "summaries", "blobs"):
@@ -285,29 +285,29 @@ def _remove_conversation(
     """The conversation and what belongs to it elsewhere. `users` take part in the one that takes its place."""
     for part in ("head", "records", "participants"):
         batch.do("UNLINK", part)
-    _move(batch, before.head.conversation, None)
+    _move(batch, before.state.conversation, None)
     batch.do("HSET", "graves", "n", batch.n)
-    _remember_graves(batch, to_micros(context.now))
+    _schedule_tombstone_sweep(batch, to_micros(context.now))
     for owner, name in leaving.records:
         space = batch.keys.records(batch.tenant, owner)
-        batch.then(space).add("drop", space, name, link(batch.id, before.birth))
+        batch.after_commit(space).add("drop", space, name, birth_link(batch.id, before.birth))
     for user in set(leaving.participants).difference(users):
         mark = batch.keys.participant(batch.tenant, user)
-        batch.then(mark).add("forget", mark, batch.id, batch.n)
+        batch.after_commit(mark).add("forget", mark, batch.id, batch.n)
 
 
-def _bury(batch: WriteBatch, context: Context, digests: Sequence[str]) -> None:
+def _add_tombstones(batch: WriteBatch, context: Context, digests: Sequence[str]) -> None:
     at = to_micros(context.now)
     batch.do_many("bury", "graves", (each for digest in digests for each in (digest, at)))
-    _remember_graves(batch, at)
+    _schedule_tombstone_sweep(batch, at)
 
 
-def _remember_graves(batch: WriteBatch, at: int) -> None:
+def _schedule_tombstone_sweep(batch: WriteBatch, at: int) -> None:
     """So that a sweep finds them when their time is over."""
-    batch.then(batch.keys.all).add("ZADD", batch.keys.deleted, "LT", at, whom(batch.tenant, batch.id))
+    batch.after_commit(batch.keys.all).add("ZADD", batch.keys.deleted, "LT", at, pair_member(batch.tenant, batch.id))
 
 
-def link(id: str, birth: int) -> str:
+def birth_link(id: str, birth: int) -> str:
     """What ties a record to one conversation, and to no later one of the same id."""
     return f"{birth} {id}"
 

@@ -70,16 +70,16 @@ class RedisConnection:
             self._queue.append(_Waiting(call, future))
             if not self._busy:
                 self._idle.clear()
-                self._go_on()
+                self._start_draining()
             return await future
         self._busy = True
         self._idle.clear()
         try:
-            return _one(await self._round([call]))
+            return _one(await self._round_trip([call]))
         finally:
-            self._go_on()
+            self._start_draining()
 
-    def _go_on(self) -> None:
+    def _start_draining(self) -> None:
         if self._queue:
             self._busy = True
             # In a task of its own: the cancellation of one caller must not reach the others.
@@ -92,7 +92,7 @@ class RedisConnection:
         waiting, self._queue = self._queue[:_MAX_ROUND], self._queue[_MAX_ROUND:]
         self._shared = len(waiting) > 1
         try:
-            answers = await self._round([each.call for each in waiting])
+            answers = await self._round_trip([each.call for each in waiting])
             for each, answer in zip(waiting, answers, strict=True):
                 if each.future.done():
                     continue
@@ -107,26 +107,26 @@ class RedisConnection:
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._go_on()
+            self._start_draining()
 
-    async def _round(self, calls: list[CommandGroup]) -> list[list[Any] | HansardError]:
+    async def _round_trip(self, calls: list[CommandGroup]) -> list[list[Any] | HansardError]:
         """One round trip: for each call its answers, or what happened to the connection."""
         commands = [command for call in calls for command in call.commands]
         wait = self._wait if any(call.changes for call in calls) else None
         if wait is not None:
             commands.append(("WAIT", *wait))
-        answers, lost = await self._exchange(commands)
+        answers, lost = await self._send(commands)
         if wait is not None:
             # Without the answer to WAIT nobody knows which replicas have what.
-            lost = lost or self._too_few(answers.pop())
+            lost = lost or self._replica_shortage(answers.pop())
             answers = answers if lost is None else []
         results: list[list[Any] | HansardError] = []
         for call in calls:
             taken, answers = answers[: len(call.commands)], answers[len(call.commands) :]
-            results.append(taken if lost is None or len(taken) == len(call.commands) else _told(lost, call))
+            results.append(taken if lost is None or len(taken) == len(call.commands) else _error_for(lost, call))
         return results
 
-    def _too_few(self, replicas: Any) -> HansardError | None:
+    def _replica_shortage(self, replicas: Any) -> HansardError | None:
         if isinstance(replicas, Exception):
             return translate(replicas, self._where, outcome="unknown")
         assert self._wait is not None
@@ -138,7 +138,7 @@ class RedisConnection:
             outcome="unknown",
         )
 
-    async def _exchange(self, commands: list[Command]) -> tuple[list[Any], HansardError | None]:
+    async def _send(self, commands: list[Command]) -> tuple[list[Any], HansardError | None]:
         """The answers that came, and what ended them early."""
         answers: list[Any] = []
         outcome: Outcome = "not_applied"
@@ -205,7 +205,7 @@ class RedisConnection:
             await connection.disconnect()
 
 
-def _told(lost: HansardError, call: CommandGroup) -> HansardError:
+def _error_for(lost: HansardError, call: CommandGroup) -> HansardError:
     """What happened, as it concerns a call, in an error of its own: one that changes nothing has changed nothing."""
     if not isinstance(lost, Unavailable):
         return lost

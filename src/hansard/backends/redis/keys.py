@@ -41,14 +41,14 @@ class RedisKeys:
         return f"{self.prefix}:{place(*parts)}"
 
     def conversation(self, tenant: str, id: str) -> str:
-        """The root of a conversation's keys: `head`, `ids`, `messages:<line>`, …"""
+        """The root of a conversation's keys: `state`, `ids`, `messages:<segment>`, …"""
         return f"{self.prefix}:{place(tenant, id)}"
 
     def tenant(self, tenant: str) -> str:
         """The root of a tenant's own keys: its list of conversations, `owners`, `pending`."""
         return self.of(tenant)
 
-    def shelf(self, tenant: str, kind: str, owner: str | None) -> str:
+    def list_root(self, tenant: str, kind: str, owner: str | None) -> str:
         """The root of a list of conversations: a tenant's, a user's, an agent's."""
         return self.of(tenant) if owner is None else self.of(tenant, kind, owner)
 
@@ -66,13 +66,13 @@ class RedisKeys:
         return self.of(tenant, "participant", id) + ":conversations"
 
 
-def shelves(keys: RedisKeys, tenant: str, conversation: Conversation) -> list[str]:
+def list_roots(keys: RedisKeys, tenant: str, conversation: Conversation) -> list[str]:
     """The lists that a conversation stands in."""
-    found = [keys.shelf(tenant, "all", None)]
+    found = [keys.list_root(tenant, "all", None)]
     if conversation.user_id is not None:
-        found.append(keys.shelf(tenant, "user", conversation.user_id))
+        found.append(keys.list_root(tenant, "user", conversation.user_id))
     if conversation.agent_id is not None:
-        found.append(keys.shelf(tenant, "agent", conversation.agent_id))
+        found.append(keys.list_root(tenant, "agent", conversation.agent_id))
     return found
 
 
@@ -81,16 +81,16 @@ def sortable(micros: int) -> bytes:
     return (micros + _SHIFT).to_bytes(8)
 
 
-def stand(micros: int, id: str) -> bytes:
+def list_member(micros: int, id: str) -> bytes:
     """A conversation's stand in a list: its time, then its id. Members of equal score sort by their bytes."""
     return sortable(micros) + id.encode()
 
 
-def stands(conversation: Conversation) -> dict[ConversationSort, bytes]:
+def list_members(conversation: Conversation) -> dict[ConversationSort, bytes]:
     active = conversation.last_message_at or conversation.created_at
     return {
-        "last_message_at": stand(to_micros(active), conversation.id),
-        "updated_at": stand(to_micros(conversation.updated_at), conversation.id),
+        "last_message_at": list_member(to_micros(active), conversation.id),
+        "updated_at": list_member(to_micros(conversation.updated_at), conversation.id),
     }
 
 
@@ -104,6 +104,6 @@ def record_prefix(namespace: tuple[str, ...]) -> bytes:
     return b"".join(b"\1" + codec.pack_namespace((element,)) for element in namespace)
 
 
-def whom(tenant: str, id: str) -> str:
+def pair_member(tenant: str, id: str) -> str:
     """Two names as one member of a set that concerns all tenants."""
     return codec.encode([tenant, id])

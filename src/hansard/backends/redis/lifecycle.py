@@ -9,7 +9,7 @@ from functools import partial
 from hansard import rules
 from hansard.backends.redis import listing, read, rows, tenant_data
 from hansard.backends.redis.batch import Operations
-from hansard.backends.redis.keys import RedisKeys, shelves, stands
+from hansard.backends.redis.keys import RedisKeys, list_members, list_roots
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import RedisRecords
 from hansard.backends.redis.rows import StoredState
@@ -26,7 +26,7 @@ class Lifecycle:
         self._nodes = nodes
         self._keys = keys
         self._writer = writer
-        self._heads: RedisStateCache = writer.heads
+        self._states: RedisStateCache = writer.states
         self._records = records
         self._settle = writer.settle
 
@@ -65,13 +65,13 @@ class Lifecycle:
             records += await self._records.erase(tenant, owner)
         blobs = await tenant_data.erase_blobs(self._nodes, self._keys, tenant)
         usage_rows = await tenant_data.erase_usage(self._nodes, self._keys, tenant, None)
-        await self._forget_graves(tenant)
+        await self._drop_tombstones(tenant)
         if not await self._holds_anything(tenant):
             await self._nodes.ask(self._keys.all, ("SREM", self._keys.tenants, tenant), write=True)
             if await self._holds_anything(tenant):
                 # Somebody has written something since.
                 await self._nodes.ask(self._keys.all, ("SADD", self._keys.tenants, tenant), write=True)
-        self._heads.clear()
+        self._states.clear()
         return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
 
     async def _drop(self, context: Context, id: str, *, if_expired: bool = False) -> Receipt:
@@ -88,7 +88,7 @@ class Lifecycle:
         blobs = 0
         for tenant in tenants:
             blobs += await tenant_data.sweep_blobs(self._nodes, self._keys, Context(tenant, context.now), limit - blobs)
-        tombstones = await self._sweep_graves(context, limit)
+        tombstones = await self._sweep_tombstones(context, limit)
         total += Receipt(records=records, blobs=blobs, at=context.now)
         return Swept(receipt=total, tombstones=tombstones, more=max(expired, records, blobs) >= limit)
 
@@ -107,47 +107,47 @@ class Lifecycle:
 
     async def _correct_expiry(self, member: bytes, score: bytes) -> None:
         """It does not expire when the index says so."""
-        entry = (await self._heads.look(rows.pair_of(member), write=True)).entry
-        expires = to_micros(entry.head.conversation.expires_at) if entry else None
+        entry = (await self._states.read(rows.pair_of(member), write=True)).entry
+        expires = to_micros(entry.state.conversation.expires_at) if entry else None
         own = Operations()
         own.add("correct", self._keys.expiring, member, score, "" if expires is None else expires)
-        await tenant_data.run(self._nodes, own)
+        await tenant_data.run_operations(self._nodes, own)
 
-    async def _sweep_graves(self, context: Context, limit: int) -> int:
+    async def _sweep_tombstones(self, context: Context, limit: int) -> int:
         old = to_micros(context.now - rules.TOMBSTONE_LIFE)
         ask = ("ZRANGEBYSCORE", self._keys.deleted, "-inf", old, "LIMIT", 0, limit)
         gone = 0
         for member in await self._nodes.ask(self._keys.all, ask, write=True):
-            gone += await self._forget_old(context, member, old)
+            gone += await self._drop_old_tombstones(context, member, old)
         return gone
 
-    async def _forget_old(self, context: Context, member: bytes, old: int) -> int:
+    async def _drop_old_tombstones(self, context: Context, member: bytes, old: int) -> int:
         """Forgets the graves of one conversation that are older, and notes when to look again."""
         key = f"{self._keys.conversation(*rows.pair_of(member))}:graves"
         fields = await self._nodes.ask(key, ("HGETALL", key), write=True)
         # The `n` of the last deletion is a time as well: after so long nobody takes the next conversation for this one.
-        graves = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True)}
-        forgotten = [name for name, at in graves.items() if at <= old]
+        tombstones = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True)}
+        forgotten = [name for name, at in tombstones.items() if at <= old]
         own = Operations()
         for name in forgotten:
             own.add("forget", key, name, old)
-        await tenant_data.run(self._nodes, own)
-        left = min((at for at in graves.values() if at > old), default=None)
-        await self._look_again(context, member, key, left)
+        await tenant_data.run_operations(self._nodes, own)
+        left = min((at for at in tombstones.values() if at > old), default=None)
+        await self._reschedule(context, member, key, left)
         return len([name for name in forgotten if name != b"n"])
 
-    async def _look_again(self, context: Context, member: bytes, graves: str, time: int | None) -> None:
+    async def _reschedule(self, context: Context, member: bytes, tombstones: str, time: int | None) -> None:
         """Notes the time of the oldest grave of a conversation; None where no grave was left."""
         index = self._keys.deleted
         if time is not None:
             await self._nodes.ask(index, ("ZADD", index, time, member), write=True)
             return
         await self._nodes.ask(index, ("ZREM", index, member), write=True)
-        if await self._nodes.ask(graves, ("EXISTS", graves), write=True):
+        if await self._nodes.ask(tombstones, ("EXISTS", tombstones), write=True):
             # Something was deleted since.
             await self._nodes.ask(index, ("ZADD", index, "LT", to_micros(context.now), member), write=True)
 
-    async def _forget_graves(self, tenant: str) -> None:
+    async def _drop_tombstones(self, tenant: str) -> None:
         for member in await self._nodes.ask(self._keys.all, ("ZRANGE", self._keys.deleted, 0, -1), write=True):
             name, id = rows.pair_of(member)
             if name == tenant:
@@ -165,8 +165,8 @@ class Lifecycle:
             await self._settle(name)
             async for members in listing.everything(self._nodes, self._keys, name):
                 ids = [listing.id_of(member) for member in members]
-                entries = await listing.entries_of(self._nodes, self._keys, name, ids)
-                found = [entry.head.conversation for entry in entries if entry]
+                entries = await listing.states_of(self._nodes, self._keys, name, ids)
+                found = [entry.state.conversation for entry in entries if entry]
                 conversations += len(found)
                 messages += sum(each.message_count for each in found)
                 active.update(rules.active_days(found))
@@ -214,7 +214,7 @@ class Lifecycle:
         digests = sorted({ref.sha256 for _, message in messages for ref in message.blobs})
         there = await tenant_data.has_blobs(self._nodes, self._keys, context.tenant, digests)
         problems = [
-            *rules.audit(where, entry.head, messages),
+            *rules.audit(where, entry.state, messages),
             *(
                 Problem(where, f"blob {each} is missing")
                 for each, is_there in zip(digests, there, strict=True)
@@ -223,7 +223,7 @@ class Lifecycle:
             *await self._check_lists(context, where, entry),
         ]
         # What was found while somebody wrote proves nothing.
-        again = await read.find_entry(self._heads, context, id) if problems else entry
+        again = await read.find_state(self._states, context, id) if problems else entry
         return problems if again is not None and again.n == entry.n else []
 
     async def _check_absent(self, context: Context, where: str, member: bytes) -> list[Problem]:
@@ -235,30 +235,30 @@ class Lifecycle:
     async def _read_all(self, context: Context, id: str) -> tuple[StoredState | None, list[tuple[int, Message]]]:
         """A conversation with all its messages, at a moment when nobody wrote to it."""
         while True:
-            entry = await read.find_entry(self._heads, context, id)
+            entry = await read.find_state(self._states, context, id)
             if entry is None:
                 return None, []
             messages: list[tuple[int, Message]] = []
             after = 0
             step = rows.piece_of(entry)
-            while piece := await read.read_lines(self._heads, context, id, entry, after, step):
-                messages += [(line, rows.message_from(row, id)) for line, row in piece]
+            while piece := await read.read_segments(self._states, context, id, entry, after, step):
+                messages += [(segment, rows.message_from(row, id)) for segment, row in piece]
                 after = piece[-1][1].seq
-            again = await read.find_entry(self._heads, context, id)
+            again = await read.find_state(self._states, context, id)
             if again is not None and again.n == entry.n:
                 return entry, messages
 
     async def _check_lists(self, context: Context, where: str, entry: StoredState) -> list[Problem]:
-        conversation = entry.head.conversation
+        conversation = entry.state.conversation
         problems = []
-        (number,) = (await self._heads.look((context.tenant, conversation.id), [("HLEN", "ids")])).answers
+        (number,) = (await self._states.read((context.tenant, conversation.id), [("HLEN", "ids")])).answers
         if number != conversation.message_count:
             what = f"{number} messages can be found by id, but {conversation.message_count} are counted"
             problems.append(Problem(where, what))
         names = [
-            (f"{shelf}:{sort}", member)
-            for shelf in shelves(self._keys, context.tenant, conversation)
-            for sort, member in stands(conversation).items()
+            (f"{list_root}:{sort}", member)
+            for list_root in list_roots(self._keys, context.tenant, conversation)
+            for sort, member in list_members(conversation).items()
         ]
         scores = await self._nodes.ask_many([(key, ("ZSCORE", key, member)) for key, member in names])
         for (key, _), score in zip(names, scores, strict=True):

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from hansard import rules
-from hansard.backends.redis.keys import RedisKeys, stand, stands
+from hansard.backends.redis.keys import RedisKeys, list_member, list_members
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.rows import StoredState, entry_of
+from hansard.backends.redis.rows import StoredState, state_of
 from hansard.contract.types import Context, ConversationQuery
 from hansard.model import Conversation
 
@@ -43,15 +43,15 @@ async def _page(
     wanted = query.offset + query.limit + 1
     async for members, entries in _walk(nodes, keys, context, query, wanted):
         for member, entry in zip(members, entries, strict=True):
-            if entry is None or stands(entry.head.conversation)[query.sort] != member:
+            if entry is None or list_members(entry.state.conversation)[query.sort] != member:
                 moved = True
                 continue
-            if not rules.matches(entry.head.conversation, query, context):
+            if not rules.matches(entry.state.conversation, query, context):
                 continue
             if skip:
                 skip -= 1
                 continue
-            found.append(entry.head.conversation)
+            found.append(entry.state.conversation)
             if len(found) > query.limit:
                 return found, moved
     return found, moved
@@ -60,15 +60,15 @@ async def _page(
 async def _walk(
     nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery, wanted: int
 ) -> AsyncIterator[tuple[list[bytes], list[StoredState | None]]]:
-    key = f"{_shelf(keys, context, query)}:{query.sort}"
-    low = b"-" if query.above is None else b"(" + stand(*query.above)
-    high = b"+" if query.below is None else b"(" + stand(*query.below)
+    key = f"{_list_root(keys, context, query)}:{query.sort}"
+    low = b"-" if query.above is None else b"(" + list_member(*query.above)
+    high = b"+" if query.below is None else b"(" + list_member(*query.below)
     piece = min(wanted, _PIECE)
     while True:
         ends = ("ZREVRANGEBYLEX", key, high, low) if query.newest_first else ("ZRANGEBYLEX", key, low, high)
         members: list[bytes] = await nodes.ask(key, (*ends, "LIMIT", 0, piece), write=False)
         if members:
-            yield members, await entries_of(nodes, keys, context.tenant, [id_of(each) for each in members])
+            yield members, await states_of(nodes, keys, context.tenant, [id_of(each) for each in members])
         if len(members) < piece:
             return
         if query.newest_first:
@@ -78,23 +78,23 @@ async def _walk(
         piece = _PIECE
 
 
-def _shelf(keys: RedisKeys, context: Context, query: ConversationQuery) -> str:
+def _list_root(keys: RedisKeys, context: Context, query: ConversationQuery) -> str:
     owner = query.user_id if query.user_id is not None else context.user
     if owner is not None:
-        return keys.shelf(context.tenant, "user", owner)
-    return keys.shelf(context.tenant, "agent", query.agent_id)
+        return keys.list_root(context.tenant, "user", owner)
+    return keys.list_root(context.tenant, "agent", query.agent_id)
 
 
-async def entries_of(nodes: Nodes, keys: RedisKeys, tenant: str, ids: Sequence[str]) -> list[StoredState | None]:
+async def states_of(nodes: Nodes, keys: RedisKeys, tenant: str, ids: Sequence[str]) -> list[StoredState | None]:
     """Conversations by their ids; None for one that is gone."""
     heads = [f"{keys.conversation(tenant, id)}:head" for id in ids]
     found = await nodes.ask_many([(head, ("HGETALL", head)) for head in heads])
-    return [_entry(fields, tenant, id) for id, fields in zip(ids, found, strict=True)]
+    return [_state_or_none(fields, tenant, id) for id, fields in zip(ids, found, strict=True)]
 
 
-def _entry(fields: list[Any], tenant: str, id: str) -> StoredState | None:
+def _state_or_none(fields: list[Any], tenant: str, id: str) -> StoredState | None:
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
-    return entry_of(pairs, f"conversation {id!r} of tenant {tenant!r}") if pairs else None
+    return state_of(pairs, f"conversation {id!r} of tenant {tenant!r}") if pairs else None
 
 
 def id_of(member: bytes) -> str:

@@ -36,7 +36,7 @@ class Node:
         self.reads = RedisConnection(connect, options, self.where, writes=False)
         self._writes = [RedisConnection(connect, options, self.where, writes=True) for _ in range(_WRITERS)]
 
-    def link(self, key: str, *, write: bool) -> RedisConnection:
+    def connection(self, key: str, *, write: bool) -> RedisConnection:
         return self._writes[hash(key.partition("}")[0]) % _WRITERS] if write else self.reads
 
     async def any_key(self, pattern: str) -> bytes | None:
@@ -44,7 +44,7 @@ class Node:
         cursor = b"0"
         while True:
             (answer,) = await self.reads.call(("SCAN", cursor, "MATCH", pattern, "COUNT", 10_000))
-            cursor, found = _settled(answer, self.where)
+            cursor, found = _checked(answer, self.where)
             if found:
                 first: bytes = found[0]
                 return first
@@ -52,8 +52,8 @@ class Node:
                 return None
 
     async def close(self) -> None:
-        for link in (self.reads, *self._writes):
-            await link.close()
+        for connection in (self.reads, *self._writes):
+            await connection.close()
 
 
 class Nodes(Protocol):
@@ -100,7 +100,7 @@ class _Alive:
         return not was and os.getpid() == self._pid
 
 
-def _settled(answer: Any, where: str) -> Any:
+def _checked(answer: Any, where: str) -> Any:
     if isinstance(answer, exceptions.NoScriptError):
         raise answer
     if isinstance(answer, Exception):
@@ -120,16 +120,16 @@ class SingleServer:
     async def ask(self, key: str, command: Command, *, write: bool, changes: bool | None = None) -> Any:
         self._alive.check()
         changing = write if changes is None else changes
-        link = self._node.link(key, write=write)
-        (answer,) = await (link.call(command, changes=changing) if write else self._read(command))
-        return _settled(answer, self._node.where)
+        connection = self._node.connection(key, write=write)
+        (answer,) = await (connection.call(command, changes=changing) if write else self._read(command))
+        return _checked(answer, self._node.where)
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         self._alive.check()
         if not commands:
             return []
         answers = await self._read(*(command for _, command in commands))
-        return [_settled(answer, self._node.where) for answer in answers]
+        return [_checked(answer, self._node.where) for answer in answers]
 
     async def _read(self, *commands: Command) -> list[Any]:
         try:
@@ -143,7 +143,7 @@ class SingleServer:
     async def ask_together(self, key: str, commands: Sequence[Command]) -> list[Any] | None:
         self._alive.check()
         answers = await self._read(*commands)
-        return [_settled(answer, self._node.where) for answer in answers]
+        return [_checked(answer, self._node.where) for answer in answers]
 
     async def everywhere(self, command: Command) -> list[Any]:
         return [await self.ask("", command, write=False)]
@@ -181,7 +181,7 @@ class Cluster:
         for address in dict.fromkeys([*(address for _, _, address in self._slots), *self._options.addresses]):
             try:
                 (slots,) = await self._node(address).reads.call(("CLUSTER", "SLOTS"))
-                slots = _settled(slots, self._node(address).where)
+                slots = _checked(slots, self._node(address).where)
             except HansardError as error:
                 lost = error
                 continue
@@ -215,9 +215,9 @@ class Cluster:
             try:
                 if node is None:
                     raise Unavailable(f"no node of the cluster serves the slot of {key!r}")
-                (answer,) = await node.link(key, write=write).call(command, changes=changing)
+                (answer,) = await node.connection(key, write=write).call(command, changes=changing)
                 answer = await self._follow(answer, key, command, write=write, changes=changing)
-                return _settled(answer, node.where)
+                return _checked(answer, node.where)
             except Unavailable as error:
                 # What has not been applied may be tried again while the cluster elects a new primary.
                 if error.outcome == "unknown" or not error.retryable or time.monotonic() > give_up:
@@ -237,11 +237,11 @@ class Cluster:
         for _ in range(5):
             if isinstance(answer, exceptions.MovedError):
                 await self.refresh()
-                link = self._node((answer.host, answer.port)).link(key, write=write)
-                (answer,) = await link.call(command, changes=changes)
+                connection = self._node((answer.host, answer.port)).connection(key, write=write)
+                (answer,) = await connection.call(command, changes=changes)
             elif isinstance(answer, exceptions.AskError):
-                link = self._node((answer.host, answer.port)).link(key, write=write)
-                _, answer = await link.call(("ASKING",), command, changes=changes)
+                connection = self._node((answer.host, answer.port)).connection(key, write=write)
+                _, answer = await connection.call(("ASKING",), command, changes=changes)
             else:
                 break
         return answer
@@ -287,7 +287,7 @@ class Cluster:
         found = []
         for node in await self._primaries():
             (answer,) = await node.reads.call(command)
-            found.append(_settled(answer, node.where))
+            found.append(_checked(answer, node.where))
         return found
 
     async def any_key(self, pattern: str) -> bytes | None:

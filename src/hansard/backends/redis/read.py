@@ -35,52 +35,52 @@ async def _rows(found: Sequence[bytes], id: str) -> list[StoredMessage]:
 
 def visible(seen: SeenState, context: Context) -> StoredState | None:
     entry = seen.entry
-    return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
+    return entry if entry is not None and rules.is_visible(entry.state.conversation, context) else None
 
 
-async def find_entry(heads: RedisStateCache, context: Context, id: str) -> StoredState | None:
-    return visible(await heads.look((context.tenant, id)), context)
+async def find_state(states: RedisStateCache, context: Context, id: str) -> StoredState | None:
+    return visible(await states.read((context.tenant, id)), context)
 
 
 async def read(
-    heads: RedisStateCache, context: Context, id: str, wants: Wants
+    states: RedisStateCache, context: Context, id: str, wants: Wants
 ) -> tuple[ConversationState, ReadAnswers] | None:
     """The conversation and the answers, of one moment."""
     needs_state = bool(wants.runs or wants.spans or wants.last_time_without)
     give_up, tries = 0.0, 0
     while not tries or time.monotonic() < give_up:
         tries += 1
-        moment = Moment(heads, (context.tenant, id))
+        moment = Moment(states, (context.tenant, id))
         try:
             if needs_state:
-                await moment.look()
+                await moment.read()
             # While others keep writing, only one round trip is one moment.
             answers = await answer(moment, id, wants, whole=tries >= _TRIES)
             if not moment.was_read:
-                await moment.look()
+                await moment.read()
         except Overtaken:
             give_up = give_up or time.monotonic() + PATIENCE
             continue
         entry = moment.entry
-        seen = entry is not None and rules.is_visible(entry.head.conversation, context)
-        return (entry.head, answers) if entry and seen else None
+        seen = entry is not None and rules.is_visible(entry.state.conversation, context)
+        return (entry.state, answers) if entry and seen else None
     raise TimedOut(f"others kept changing conversation {id!r} for {PATIENCE:g} seconds", outcome="not_applied")
 
 
 # Messages
 
 
-async def get_messages(heads: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
-    known = heads.known((context.tenant, id)) or await find_entry(heads, context, id)
+async def get_messages(states: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
+    known = states.known((context.tenant, id)) or await find_state(states, context, id)
     while known is not None:
         # A branch that is not known may have come since: the answer brings the newest head, which decides.
-        branch = known.head.branches.get(query.branch or known.head.conversation.branch, _FIRST)
+        branch = known.state.branches.get(query.branch or known.state.conversation.branch, _FIRST)
         if not _is_short(query, branch, known.largest):
-            return await _long(heads, context, id, query)
-        asks = [_ask(line, upto, query, (query.limit or 0) + 1) for line, upto in _parts(branch, query)]
-        seen = await heads.look((context.tenant, id), asks)
+            return await _long(states, context, id, query)
+        asks = [_ask(segment, upto, query, (query.limit or 0) + 1) for segment, upto in _parts(branch, query)]
+        seen = await states.read((context.tenant, id), asks)
         known = visible(seen, context)
-        if known is not None and rules.segments(known.head.branch(query.branch)) == rules.segments(branch):
+        if known is not None and rules.segments(known.state.branch(query.branch)) == rules.segments(branch):
             found = [data for stored in seen.answers for data in stored]
             page = partial(_page, found, id, query, cannot_pass=_is_short(query, branch, known.largest))
             return await decoded(total_size(found), page)
@@ -102,16 +102,16 @@ def _parts(branch: StoredBranch, query: MessageQuery) -> list[tuple[int, int]]:
     return parts[::-1] if query.newest_first else parts
 
 
-def _ask(line: int, upto: int, query: MessageQuery, limit: int, after: int | None = None) -> Ask:
+def _ask(segment: int, upto: int, query: MessageQuery, limit: int, after: int | None = None) -> Ask:
     """Messages of one line between the query's places, from its end; `after` is where a walk has come to."""
     low = query.above[1] if query.above and query.sort == "seq" else 0
     high = min(upto, query.below[1] - 1) if query.below and query.sort == "seq" else upto
     if after is not None:
         low, high = (low, min(high, after - 1)) if query.newest_first else (max(low, after), high)
-    command: Ask = ("ZRANGEBYSCORE", f"messages:{line}", f"({low}", high, "LIMIT", 0, limit)
+    command: Ask = ("ZRANGEBYSCORE", f"messages:{segment}", f"({low}", high, "LIMIT", 0, limit)
     if query.newest_first:
-        command = ("ZREVRANGEBYSCORE", f"messages:{line}", high, f"({low}", "LIMIT", 0, limit)
-    return ("pinned", "", line, command[0], *command[2:]) if query.pinned else command
+        command = ("ZREVRANGEBYSCORE", f"messages:{segment}", high, f"({low}", "LIMIT", 0, limit)
+    return ("pinned", "", segment, command[0], *command[2:]) if query.pinned else command
 
 
 def _page(found: Sequence[bytes], id: str, query: MessageQuery, *, cannot_pass: bool) -> Slice:
@@ -139,23 +139,23 @@ class Changed(Exception):
     """The branch is not what the walk began on."""
 
 
-async def _long(heads: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
+async def _long(states: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
     while True:
-        entry = await find_entry(heads, context, id)
+        entry = await find_state(states, context, id)
         if entry is None:
             return Slice([], False)
         try:
             if query.sort == "time":
-                return await _by_time(heads, context, id, entry, query)
-            return await _by_seq(heads, context, id, entry, query)
+                return await _by_time(states, context, id, entry, query)
+            return await _by_seq(states, context, id, entry, query)
         except Changed:
             continue
 
 
-async def _by_seq(heads: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery) -> Slice:
+async def _by_seq(states: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery) -> Slice:
     taken: list[StoredMessage] = []
     size = 0
-    async for row in _walk(heads, context, id, entry, query):
+    async for row in _walk(states, context, id, entry, query):
         if not is_wanted(row, query):
             continue
         if len(taken) == query.limit or (query.max_bytes is not None and size >= query.max_bytes):
@@ -165,9 +165,11 @@ async def _by_seq(heads: RedisStateCache, context: Context, id: str, entry: Stor
     return Slice(await decoded(size, partial(rows.messages_from, taken, id)), False)
 
 
-async def _by_time(heads: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery) -> Slice:
+async def _by_time(
+    states: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery
+) -> Slice:
     """A branch has to be sorted by time as a whole."""
-    wanted = [row async for row in _walk(heads, context, id, entry, query) if is_wanted(row, query)]
+    wanted = [row async for row in _walk(states, context, id, entry, query) if is_wanted(row, query)]
     above = [row for row in wanted if query.above is None or (row.created_at, row.seq) > query.above]
     between = [row for row in above if query.below is None or (row.created_at, row.seq) < query.below]
     between.sort(key=lambda row: (row.created_at, row.seq), reverse=query.newest_first)
@@ -190,10 +192,10 @@ def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
 
 
 async def _walk(
-    heads: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery
+    states: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery
 ) -> AsyncIterator[StoredMessage]:
     """Every message of a branch between the query's places, in its order."""
-    branch = entry.head.branch(query.branch)
+    branch = entry.state.branch(query.branch)
     piece = piece_of(entry)
     # Short segments share a round trip: a branch of many branches has many.
     parts = _parts(branch, query)
@@ -201,16 +203,16 @@ async def _walk(
     while at < len(parts):
         group = parts[at : at + 50] if piece == PIECE else parts[at : at + 1]
         limit = max(1, piece // len(group))
-        seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit) for line, upto in group])
+        seen = await states.read((context.tenant, id), [_ask(segment, upto, query, limit) for segment, upto in group])
         _check_same(seen, context, entry, query)
-        for (line, upto), stored in zip(group, seen.answers, strict=True):
+        for (segment, upto), stored in zip(group, seen.answers, strict=True):
             found = await _rows(stored, id)
             while found:
                 for row in found:
                     yield row
                 if len(found) < limit:
                     break
-                seen = await heads.look((context.tenant, id), [_ask(line, upto, query, limit, found[-1].seq)])
+                seen = await states.read((context.tenant, id), [_ask(segment, upto, query, limit, found[-1].seq)])
                 _check_same(seen, context, entry, query)
                 found = await _rows(seen.answers[0], id)
         at += len(group)
@@ -220,8 +222,8 @@ def _check_same(seen: SeenState, context: Context, entry: StoredState, query: Me
     now = visible(seen, context)
     if now is None or now.birth != entry.birth:
         raise Changed
-    if now.n != entry.n and rules.segments(now.head.branch(query.branch)) != rules.segments(
-        entry.head.branch(query.branch)
+    if now.n != entry.n and rules.segments(now.state.branch(query.branch)) != rules.segments(
+        entry.state.branch(query.branch)
     ):
         raise Changed
 
@@ -229,36 +231,41 @@ def _check_same(seen: SeenState, context: Context, entry: StoredState, query: Me
 # Copying
 
 
-async def read_lines(
-    heads: RedisStateCache, context: Context, id: str, entry: StoredState, after_seq: int, limit: int
+async def read_segments(
+    states: RedisStateCache, context: Context, id: str, entry: StoredState, after_seq: int, limit: int
 ) -> Piece | None:
     """The next messages of all lines; None when the conversation is gone."""
-    lines = sorted(rows.segments_of(entry.head))
-    asks = [("ZRANGEBYSCORE", f"messages:{line}", f"({after_seq}", "+inf", "LIMIT", 0, limit) for line in lines]
-    seen = await heads.look((context.tenant, id), asks)
+    segments = sorted(rows.segments_of(entry.state))
+    asks = [
+        ("ZRANGEBYSCORE", f"messages:{segment}", f"({after_seq}", "+inf", "LIMIT", 0, limit) for segment in segments
+    ]
+    seen = await states.read((context.tenant, id), asks)
     now = visible(seen, context)
     if now is None or now.birth != entry.birth:
         return None
-    if sorted(rows.segments_of(now.head)) != lines:
-        return await read_lines(heads, context, id, now, after_seq, limit)
-    found = [[(line, row) for row in await _rows(stored, id)] for line, stored in zip(lines, seen.answers, strict=True)]
+    if sorted(rows.segments_of(now.state)) != segments:
+        return await read_segments(states, context, id, now, after_seq, limit)
+    found = [
+        [(segment, row) for row in await _rows(stored, id)]
+        for segment, stored in zip(segments, seen.answers, strict=True)
+    ]
     return list(merge(*found, key=lambda pair: pair[1].seq))[:limit]
 
 
 async def read_rows(
-    heads: RedisStateCache, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
+    states: RedisStateCache, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
 ) -> list[Row]:
     taken: list[Row] = []
     size = 0
-    entry = await find_entry(heads, context, id)
+    entry = await find_state(states, context, id)
     while entry is not None and len(taken) < limit and size < max_bytes:
         step = min(piece_of(entry), limit - len(taken))
-        piece = await read_lines(heads, context, id, entry, taken[-1].message.seq if taken else after_seq, step)
+        piece = await read_segments(states, context, id, entry, taken[-1].message.seq if taken else after_seq, step)
         if not piece:
             break
-        for line, row in piece:
+        for segment, row in piece:
             if size >= max_bytes:
                 break
-            taken.append(Row(line, rows.message_from(row, id)))
+            taken.append(Row(segment, rows.message_from(row, id)))
             size += rows.size_of(row)
     return taken

@@ -17,8 +17,8 @@ from msgspec import Struct
 from hansard import rules
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import Operations, merged
-from hansard.backends.redis.changes import link, linked
-from hansard.backends.redis.keys import RedisKeys, record_member, record_prefix, whom
+from hansard.backends.redis.changes import birth_link, linked
+from hansard.backends.redis.keys import RedisKeys, pair_member, record_member, record_prefix
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.rows import StoredState
 from hansard.backends.redis.state_cache import RedisStateCache
@@ -40,10 +40,10 @@ class LoadedRecord(Struct):
 
 
 class RedisRecords:
-    def __init__(self, nodes: Nodes, keys: RedisKeys, heads: RedisStateCache) -> None:
+    def __init__(self, nodes: Nodes, keys: RedisKeys, states: RedisStateCache) -> None:
         self._nodes = nodes
         self._keys = keys
-        self._heads = heads
+        self._states = states
 
     def _space(self, context: Context) -> str:
         return self._keys.records(context.tenant, context.user or "")
@@ -68,7 +68,7 @@ class RedisRecords:
     async def _alive(self, context: Context, found: Sequence[LoadedRecord | None]) -> list[LoadedRecord | None]:
         """None in place of those that this context does not see: expired, or of a conversation that is not there."""
         names = sorted({each.record.conversation_id for each in found if each and each.record.conversation_id})
-        homes = {name: (await self._heads.look((context.tenant, name))).entry for name in names}
+        homes = {name: (await self._states.read((context.tenant, name))).entry for name in names}
         for each in found if self._nodes.is_cluster else ():
             if each is not None and _is_orphan(each, homes):
                 await self._remove(self._space(context), each)
@@ -142,8 +142,8 @@ class RedisRecords:
         for write in writes:
             id = write.conversation_id
             if id is not None and not write.delete and id not in homes:
-                entry = (await self._heads.look((context.tenant, id), write=True)).entry
-                if entry is None or not rules.is_visible(entry.head.conversation, context):
+                entry = (await self._states.read((context.tenant, id), write=True)).entry
+                if entry is None or not rules.is_visible(entry.state.conversation, context):
                     raise rules.not_found(id)
                 homes[id] = entry
         return homes
@@ -181,7 +181,7 @@ class RedisRecords:
             name = record_member(*change.key)
             own.check(f"{space}:tokens", name, tokens[name])
             _put(own, space, name, change.record, token, homes)
-        return [*self._announce(context, changes), *self._tie(context, changes, homes, check=check_homes), own]
+        return [*self._announce(context, changes), *self._bind(context, changes, homes, check=check_homes), own]
 
     def _announce(self, context: Context, changes: Sequence[RecordChange]) -> list[Operations]:
         """What others will find the records by, for each place."""
@@ -192,12 +192,12 @@ class RedisRecords:
         known = Operations()
         known.add("SADD", keys.tenants, tenant)
         if any(record.expires_at is not None for record in kept):
-            known.add("SADD", keys.expiring_records, whom(tenant, owner))
+            known.add("SADD", keys.expiring_records, pair_member(tenant, owner))
         owners = Operations()
         owners.add("SADD", f"{keys.tenant(tenant)}:owners", owner)
         return [known, owners]
 
-    def _tie(
+    def _bind(
         self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, StoredState], *, check: bool
     ) -> list[Operations]:
         """Notes at the conversations which records belong to them."""
@@ -234,7 +234,7 @@ class RedisRecords:
         for part in ("tokens", "data", "names", "links", "expiring"):
             own.add("UNLINK", f"{space}:{part}")
         await own.run(self._nodes)
-        await self._forget_expiring(tenant, owner)
+        await self._drop_expiring(tenant, owner)
         key = f"{self._keys.tenant(tenant)}:owners"
         await self._nodes.ask(key, ("SREM", key, owner), write=True)
         if await self.count(tenant, owner):
@@ -242,13 +242,13 @@ class RedisRecords:
             await self._nodes.ask(key, ("SADD", key, owner), write=True)
         return number
 
-    async def _forget_expiring(self, tenant: str, owner: str) -> None:
+    async def _drop_expiring(self, tenant: str, owner: str) -> None:
         """Takes a space from those that are swept, unless a record of it expires."""
         spaces, key = self._keys.expiring_records, f"{self._keys.records(tenant, owner)}:expiring"
-        await self._nodes.ask(spaces, ("SREM", spaces, whom(tenant, owner)), write=True)
+        await self._nodes.ask(spaces, ("SREM", spaces, pair_member(tenant, owner)), write=True)
         if await self._nodes.ask(key, ("EXISTS", key), write=True):
             # Another writer has put one since.
-            await self._nodes.ask(spaces, ("SADD", spaces, whom(tenant, owner)), write=True)
+            await self._nodes.ask(spaces, ("SADD", spaces, pair_member(tenant, owner)), write=True)
 
     async def sweep(self, context: Context, limit: int) -> int:
         """Removes records that have expired, over all tenants."""
@@ -261,7 +261,7 @@ class RedisRecords:
             gone += await self._sweep(Context(tenant, context.now), self._keys.records(tenant, owner), limit - gone)
             key = f"{self._keys.records(tenant, owner)}:expiring"
             if not await self._nodes.ask(key, ("EXISTS", key), write=True):
-                await self._forget_expiring(tenant, owner)
+                await self._drop_expiring(tenant, owner)
         return gone
 
     async def _sweep(self, context: Context, space: str, limit: int) -> int:
@@ -291,7 +291,7 @@ def _put(
     if home is None:
         own.add("HDEL", f"{space}:links", name)
     else:
-        own.add("HSET", f"{space}:links", name, link(home.head.conversation.id, home.birth))
+        own.add("HSET", f"{space}:links", name, birth_link(home.state.conversation.id, home.birth))
     if record.expires_at is None:
         own.add("ZREM", f"{space}:expiring", name)
     else:
@@ -309,7 +309,7 @@ def _is_alive(context: Context, each: LoadedRecord, homes: dict[str, StoredState
     id = each.record.conversation_id
     if id is not None:
         home = homes[id]
-        if home is None or home.birth != each.birth or not rules.is_visible(home.head.conversation, context):
+        if home is None or home.birth != each.birth or not rules.is_visible(home.state.conversation, context):
             return False
     return rules.is_alive(each.record, context.now)
 

@@ -71,7 +71,7 @@ class Counters(Struct, array_like=True):
 class BranchRow(Struct, array_like=True):
     """A field `branch:<id>` of a head. The count of a branch that is alone is its conversation's."""
 
-    line: int
+    segment: int
     path: tuple[tuple[int, int], ...]
     count: int | None
     parent: str | None
@@ -91,7 +91,7 @@ class StoredState(Struct):
     n: int
     birth: int
     """The `n` that it was made with: another conversation of the same id has another."""
-    head: ConversationState
+    state: ConversationState
     largest: int
     """The size of its largest body ever."""
     segments: int
@@ -108,7 +108,7 @@ def piece_of(entry: StoredState) -> int:
     return max(1, min(PIECE, PIECE_BYTES // max(entry.largest, 1)))
 
 
-def entry_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
+def state_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
     """From the fields of a head."""
     try:
         facts, counters = fields[b"facts"], fields[b"counters"]
@@ -134,28 +134,28 @@ def entry_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
         from_micros(known.archived_at),
     )
     branches = {
-        (id := name[len(BRANCH) :].decode()): _lane_of(id, value, counted.message_count, where)
+        (id := name[len(BRANCH) :].decode()): _branch_of(id, value, counted.message_count, where)
         for name, value in fields.items()
         if name.startswith(BRANCH.encode())
     }
-    head = ConversationState(conversation, counted.seq, branches, known.has_tombstones)
-    return StoredState(n, birth, head, counted.largest, max({counted.segments} | segments_of(head)))
+    state = ConversationState(conversation, counted.seq, branches, known.has_tombstones)
+    return StoredState(n, birth, state, counted.largest, max({counted.segments} | segments_of(state)))
 
 
-def segments_of(head: ConversationState) -> set[int]:
-    return {segment for branch in head.branches.values() for segment, _ in rules.segments(branch)}
+def segments_of(state: ConversationState) -> set[int]:
+    return {segment for branch in state.branches.values() for segment, _ in rules.segments(branch)}
 
 
-def _lane_of(id: str, data: bytes, count: int, where: str) -> StoredBranch:
+def _branch_of(id: str, data: bytes, count: int, where: str) -> StoredBranch:
     branch = decode_as(_BRANCH, data, where)
     own = count if branch.count is None else branch.count
     return StoredBranch(
-        id, branch.line, branch.path, own, branch.parent, branch.from_seq, from_micros(branch.created_at)
+        id, branch.segment, branch.path, own, branch.parent, branch.from_seq, from_micros(branch.created_at)
     )
 
 
-def facts_of(head: ConversationState) -> bytes:
-    it = head.conversation
+def facts_of(state: ConversationState) -> bytes:
+    it = state.conversation
     return _encode(
         StateFacts(
             it.id,
@@ -169,29 +169,29 @@ def facts_of(head: ConversationState) -> bytes:
             it.branch,
             to_micros(it.expires_at),
             to_micros(it.archived_at),
-            head.has_tombstones,
+            state.has_tombstones,
         )
     )
 
 
-def counters_of(head: ConversationState, largest: int, segments: int) -> bytes:
-    it = head.conversation
+def counters_of(state: ConversationState, largest: int, segments: int) -> bytes:
+    it = state.conversation
     updated = to_micros(it.updated_at)
     # Most appends give both the same moment.
     last = updated if it.last_message_at is it.updated_at else to_micros(it.last_message_at)
-    return _encode(Counters(updated, last, it.message_count, it.version, head.seq, largest, segments))
+    return _encode(Counters(updated, last, it.message_count, it.version, state.seq, largest, segments))
 
 
-def lane_of(branch: StoredBranch, *, alone: bool) -> bytes:
+def branch_data(branch: StoredBranch, *, alone: bool) -> bytes:
     count = None if alone else branch.count
     return _encode(
         BranchRow(branch.segment, branch.path, count, branch.parent, branch.from_seq, to_micros(branch.created_at))
     )
 
 
-def head_changes(before: ConversationState | None, entry: StoredState) -> tuple[list[Any], list[str]]:
+def state_changes(before: ConversationState | None, entry: StoredState) -> tuple[list[Any], list[str]]:
     """Fields of the head to set, as names and values in turn, and fields to remove."""
-    after = entry.head
+    after = entry.state
     fields: list[Any] = ["counters", counters_of(after, entry.largest, entry.segments)]
     if before is None or not _same_facts(before, after):
         fields += ["facts", facts_of(after)]
@@ -202,7 +202,7 @@ def head_changes(before: ConversationState | None, entry: StoredState) -> tuple[
     for id, branch in after.branches.items():
         old = branches.get(id)
         if old is None or not same_company or (old is not branch and not (alone and _same_shape(old, branch))):
-            fields += [f"{BRANCH}{id}", lane_of(branch, alone=alone)]
+            fields += [f"{BRANCH}{id}", branch_data(branch, alone=alone)]
     return fields, [f"{BRANCH}{id}" for id in branches.keys() - after.branches.keys()]
 
 
@@ -416,6 +416,6 @@ def usage_of(day: str, field: bytes, value: bytes) -> UsageRow:
 
 
 def pair_of(member: bytes) -> tuple[str, str]:
-    """From `keys.whom`."""
+    """From `keys.pair_member`."""
     tenant, name = codec.decode(member, "an index over all tenants")
     return tenant, name

@@ -47,7 +47,7 @@ class RedisServer(Struct, frozen=True):
                 yield Problem(where, f"the last write of the {what} failed ({name}:{self.info[name]})")
 
 
-async def look(nodes: Nodes) -> list[RedisServer]:
+async def inspect(nodes: Nodes) -> list[RedisServer]:
     """Every server that holds data."""
     infos = await nodes.everywhere(("INFO",))
     settings: list[Mapping[str, str] | None] = []
@@ -62,13 +62,13 @@ async def look(nodes: Nodes) -> list[RedisServer]:
 
 
 def _fields(info: bytes) -> dict[str, str]:
-    pairs = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    pairs = (segment.partition(":") for segment in info.decode("utf-8", "replace").splitlines() if ":" in segment)
     return {name: value.strip() for name, _, value in pairs}
 
 
 async def prepare(nodes: Nodes, keys: RedisKeys) -> list[RedisServer]:
     """Refuses a server that is too old, and a keyspace that is not ours; marks an empty one as ours."""
-    servers = await look(nodes)
+    servers = await inspect(nodes)
     for server in servers:
         _refuse_old(server)
         if not nodes.is_cluster and server.info.get("cluster_enabled") == "1":

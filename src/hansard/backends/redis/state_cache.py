@@ -15,7 +15,7 @@ from msgspec import Struct
 from hansard.backends.redis.connection import Command
 from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.rows import StoredState, entry_of
+from hansard.backends.redis.rows import StoredState, state_of
 from hansard.backends.redis.scripts import READ
 from hansard.backends.shared.optimistic import Overtaken
 
@@ -44,12 +44,12 @@ class RedisStateCache:
         self._known: OrderedDict[Name, StoredState] = OrderedDict()
         self._expected: dict[Name, StoredState] = {}
 
-    async def look(self, name: Name, asks: Sequence[Ask] = (), *, write: bool = False) -> SeenState:
+    async def read(self, name: Name, asks: Sequence[Ask] = (), *, write: bool = False) -> SeenState:
         """The conversation now, with answers of the same moment. A writer looks behind what it has sent before."""
         root = self._keys.conversation(*name)
         known = self._known.get(name)
         if known is not None and not write:
-            answers = await self._look_again(root, known, asks)
+            answers = await self._reschedule(root, known, asks)
             if answers is not None:
                 return SeenState(known, answers)
         numbers = {f"{root}:head": 1}
@@ -61,13 +61,13 @@ class RedisStateCache:
         if fields is None:
             return SeenState(known, answers)
         if not fields:
-            self.forget(name)
+            self.discard(name)
             return SeenState(None, answers)
-        entry = entry_of(dict(zip(fields[::2], fields[1::2], strict=True)), _where(name))
-        self.keep(name, entry)
+        entry = state_of(dict(zip(fields[::2], fields[1::2], strict=True)), _where(name))
+        self.put(name, entry)
         return SeenState(entry, answers)
 
-    async def _look_again(self, root: str, known: StoredState, asks: Sequence[Ask]) -> list[Any] | None:
+    async def _reschedule(self, root: str, known: StoredState, asks: Sequence[Ask]) -> list[Any] | None:
         """Answers to plain commands, if the conversation is as it was known after them, and so when they were given."""
         commands: list[Command] = []
         for command, part, *rest in asks:
@@ -93,7 +93,7 @@ class RedisStateCache:
         """A write was sent: the next one of this process builds on it without waiting for the answer."""
         self._expected[name] = entry
 
-    def keep(self, name: Name, entry: StoredState) -> None:
+    def put(self, name: Name, entry: StoredState) -> None:
         """It was seen, or a write of it was acknowledged."""
         known = self._known.get(name)
         if known is None or known.n <= entry.n:
@@ -104,7 +104,7 @@ class RedisStateCache:
         if self._expected.get(name) is entry:
             del self._expected[name]
 
-    def forget(self, name: Name) -> None:
+    def discard(self, name: Name) -> None:
         self._known.pop(name, None)
         self._expected.pop(name, None)
 
@@ -120,25 +120,25 @@ class Moment:
     """
 
     def __init__(
-        self, heads: RedisStateCache, name: Name, entry: StoredState | None = None, *, write: bool = False
+        self, states: RedisStateCache, name: Name, entry: StoredState | None = None, *, write: bool = False
     ) -> None:
         self.entry = entry
         self.was_read = False
         self.last_n = entry.n if entry else 0
         """The stamp of the conversation; where there is none, that of its deletion. Only writers learn the latter."""
-        self._heads = heads
+        self._states = states
         self._name = name
         self._write = write
         self._is_fixed = entry is not None
 
-    async def look(self, asks: Sequence[Ask] = ()) -> list[Any]:
+    async def read(self, asks: Sequence[Ask] = ()) -> list[Any]:
         if self._is_fixed:
-            seen = await self._heads.look(self._name, asks, write=self._write)
+            seen = await self._states.read(self._name, asks, write=self._write)
             if (seen.entry.n if seen.entry else 0) != (self.entry.n if self.entry else 0):
                 raise Overtaken
             self.was_read = True
             return seen.answers
-        seen = await self._heads.look(self._name, [*asks, *_LAST_N] if self._write else asks, write=self._write)
+        seen = await self._states.read(self._name, [*asks, *_LAST_N] if self._write else asks, write=self._write)
         deleted = seen.answers.pop() if self._write else None
         self.entry, self.last_n = seen.entry, seen.entry.n if seen.entry else int(deleted or 0)
         self._is_fixed = self.was_read = True

@@ -45,10 +45,10 @@ class RedisStorage:
     def __init__(self, options: RedisOptions) -> None:
         self.nodes = open_nodes(options)
         self.keys = RedisKeys(options.prefix)
-        self._heads = RedisStateCache(self.nodes, self.keys)
-        self._records = RedisRecords(self.nodes, self.keys, self._heads)
+        self._states = RedisStateCache(self.nodes, self.keys)
+        self._records = RedisRecords(self.nodes, self.keys, self._states)
         settling = Settling(RedisPartitions(self.nodes, self.keys))
-        self._writer = RedisWriter(self.nodes, self.keys, self._heads, settling, self._records)
+        self._writer = RedisWriter(self.nodes, self.keys, self._states, settling, self._records)
         self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records)
         self._capabilities = Capabilities(
             name="redis",
@@ -81,7 +81,7 @@ class RedisStorage:
         return self._writer.write(context, id, operation)
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
-        seen = await read.read(self._heads, context, id, wants)
+        seen = await read.read(self._states, context, id, wants)
         if seen is None:
             return None
         found = seen[1].found
@@ -92,10 +92,10 @@ class RedisStorage:
         return seen[0], found
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        return await read.get_messages(self._heads, context, id, query)
+        return await read.get_messages(self._states, context, id, query)
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
-        return await read.read_rows(self._heads, context, id, after_seq, limit, max_bytes)
+        return await read.read_rows(self._states, context, id, after_seq, limit, max_bytes)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         """Own writes are heard of at once, others' at the next look."""
@@ -104,7 +104,7 @@ class RedisStorage:
         deadline = time.monotonic() + timeout
         heard = await signals.wait(name, 0, 0)
         while True:
-            entry = (await self._heads.look(name)).entry
+            entry = (await self._states.read(name)).entry
             mark = entry.n if entry else 1
             left = deadline - time.monotonic()
             if mark != seen or left <= 0:
@@ -118,7 +118,7 @@ class RedisStorage:
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         await self._writer.settle(context.tenant)
-        return await tenant_data.participations(self.nodes, self.keys, self._heads, context, participant_id, limit)
+        return await tenant_data.participations(self.nodes, self.keys, self._states, context, participant_id, limit)
 
     # Beside conversations
 
@@ -159,7 +159,7 @@ class RedisStorage:
         return await self._lifecycle.stats(tenant)
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        for each in await server.look(self.nodes):
+        for each in await server.inspect(self.nodes):
             for problem in each.problems():
                 yield problem
         async for found in self._lifecycle.check(tenant):

@@ -19,7 +19,7 @@ _PIECE = 200
 _FOREVER = "9999-99-99"
 
 
-async def run(nodes: Nodes, operations: Operations) -> list[int]:
+async def run_operations(nodes: Nodes, operations: Operations) -> list[int]:
     """Operations at one place, without conditions. Returns how many blobs and records went."""
     return (await operations.run(nodes))[1:] if operations.values else [0, 0]
 
@@ -33,7 +33,7 @@ async def put_blob(nodes: Nodes, keys: RedisKeys, tenant: str, sha256: str, data
     known = ("SADD", keys.tenants, tenant)
     # Before, so that the tenant is known when it holds something; then, lest it be forgotten in between.
     await nodes.ask(keys.tenants, known, write=True)
-    await run(nodes, own)
+    await run_operations(nodes, own)
     await nodes.ask(keys.tenants, known, write=True)
 
 
@@ -97,7 +97,7 @@ async def sweep_blobs(nodes: Nodes, keys: RedisKeys, context: Context, limit: in
         own = Operations()
         for sha256 in digests:
             own.add("release", bucket, sha256, "", 0, now)
-        gone += (await run(nodes, own))[0]
+        gone += (await run_operations(nodes, own))[0]
     return gone
 
 
@@ -111,7 +111,7 @@ async def erase_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> int:
             own = Operations()
             for sha256 in digests[start : start + _PIECE]:
                 own.add("release", bucket, sha256, "", 0, "inf")
-            number += (await run(nodes, own))[0]
+            number += (await run_operations(nodes, own))[0]
     return number
 
 
@@ -146,7 +146,7 @@ async def erase_usage(nodes: Nodes, keys: RedisKeys, tenant: str, user_id: str |
         own = Operations()
         own.add_many("HDEL", key, gone)
         own.add("unlist", f"{root}:days", day, key)
-        await run(nodes, own)
+        await run_operations(nodes, own)
         number += len(gone)
     return number
 
@@ -155,7 +155,7 @@ async def erase_usage(nodes: Nodes, keys: RedisKeys, tenant: str, user_id: str |
 
 
 async def participations(
-    nodes: Nodes, keys: RedisKeys, heads: RedisStateCache, context: Context, participant_id: str, limit: int
+    nodes: Nodes, keys: RedisKeys, states: RedisStateCache, context: Context, participant_id: str, limit: int
 ) -> list[Participation]:
     """The marks say where to look; a mark where nothing is found any longer is taken away."""
     key = keys.participant(context.tenant, participant_id)
@@ -165,27 +165,27 @@ async def participations(
         if limit <= 0:
             break
         id = name.decode()
-        entry = (await heads.look((context.tenant, id))).entry
-        ids = await _ids_by(heads, context, entry, participant_id, limit) if entry else []
+        entry = (await states.read((context.tenant, id))).entry
+        ids = await _ids_by(states, context, entry, participant_id, limit) if entry else []
         if not ids:
             own = Operations()
             own.add("forget", key, id, n)
-            await run(nodes, own)
-        elif entry is not None and rules.is_visible(entry.head.conversation, context):
+            await run_operations(nodes, own)
+        elif entry is not None and rules.is_visible(entry.state.conversation, context):
             found.append(Participation(id, ids))
             limit -= len(ids)
     return found
 
 
 async def _ids_by(
-    heads: RedisStateCache, context: Context, entry: StoredState, participant_id: str, limit: int
+    states: RedisStateCache, context: Context, entry: StoredState, participant_id: str, limit: int
 ) -> list[str]:
-    id = entry.head.conversation.id
+    id = entry.state.conversation.id
     # Whose conversation it is matters to what is answered, not to whether the mark is right.
     whole = Context(context.tenant, NOT_YET)
     ids: list[str] = []
     after = 0
-    while piece := await read.read_lines(heads, whole, id, entry, after, rows.piece_of(entry)):
+    while piece := await read.read_segments(states, whole, id, entry, after, rows.piece_of(entry)):
         for _, row in piece:
             who = row.extra.participant if row.extra else None
             if who is not None and who.kind == "user" and who.id == participant_id:

@@ -22,7 +22,7 @@ from hansard.backends.redis.changes import (
     fill,
     owner_and_name,
     released,
-    takes_away,
+    removes_anything,
 )
 from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
@@ -50,13 +50,13 @@ class RedisWriter:
         self,
         nodes: Nodes,
         keys: RedisKeys,
-        heads: RedisStateCache,
+        states: RedisStateCache,
         settling: Settling[WriteBatch, PlaceEffect],
         records: RedisRecords,
     ) -> None:
         self.nodes = nodes
         self.keys = keys
-        self.heads = heads
+        self.states = states
         self._settling = settling
         self.records = records
         self.signals = Signals()
@@ -70,15 +70,15 @@ class RedisWriter:
             nonlocal last
             await turn.take()
             moment = self._remembered(context, id) if not certain else None
-            foreseen = None
+            prefetched = None
             if moment is None:
-                moment = Moment(self.heads, (context.tenant, id), write=True)
+                moment = Moment(self.states, (context.tenant, id), write=True)
                 if last is not None and last.assumed is not None:
                     # It will ask the same again: the answer comes with the state.
-                    foreseen = last.assumed, await answer(moment, id, last.assumed)
+                    prefetched = last.assumed, await answer(moment, id, last.assumed)
                 if not moment.was_read:
-                    await moment.look()
-            last = RedisTransaction(self, context, id, moment, turn, foreseen, hopes=not certain)
+                    await moment.read()
+            last = RedisTransaction(self, context, id, moment, turn, prefetched, is_optimistic=not certain)
             return last
 
         try:
@@ -100,8 +100,8 @@ class RedisWriter:
 
     def _remembered(self, context: Context, id: str) -> Moment | None:
         name = (context.tenant, id)
-        entry = self.heads.latest(name)
-        return Moment(self.heads, name, entry, write=True) if entry else None
+        entry = self.states.latest(name)
+        return Moment(self.states, name, entry, write=True) if entry else None
 
 
 class RedisTransaction:
@@ -123,21 +123,21 @@ class RedisTransaction:
         id: str,
         moment: Moment,
         turn: Turn,
-        foreseen: tuple[Wants, ReadAnswers] | None = None,
+        prefetched: tuple[Wants, ReadAnswers] | None = None,
         *,
-        hopes: bool,
+        is_optimistic: bool,
     ) -> None:
         self.context = context
         self.id = id
         self._writer = writer
         self._moment = moment
         self._turn = turn
-        self._foreseen = foreseen
-        self._hopes = hopes
+        self._foreseen = prefetched
+        self._hopes = is_optimistic
 
     @property
     def state(self) -> ConversationState | None:
-        return self._moment.entry.head if self._moment.entry else None
+        return self._moment.entry.state if self._moment.entry else None
 
     @property
     def is_certain(self) -> bool:
@@ -163,8 +163,8 @@ class RedisTransaction:
         return found
 
     async def _answers(self, wants: Wants) -> ReadAnswers:
-        hopes = self._hopes and self.assumed is None
-        if hopes and wants.expects_none and len(wants.ids) + len(wants.tombstones) <= _HOPEFUL:
+        is_optimistic = self._hopes and self.assumed is None
+        if is_optimistic and wants.expects_none and len(wants.ids) + len(wants.tombstones) <= _HOPEFUL:
             self.assumed = wants
             return NO_ANSWERS
         if self._foreseen is not None and self._foreseen[0] == wants:
@@ -175,13 +175,13 @@ class RedisTransaction:
 
     async def apply(self, changes: Changes) -> Applied:
         self.has_applied = True
-        batch, before = self._begin(), self._moment.entry
-        leaving = await self._leaving(changes) if takes_away(changes) else NOTHING_LEAVES
+        batch, before = self._new_batch(), self._moment.entry
+        leaving = await self._removals(changes) if removes_anything(changes) else NOTHING_LEAVES
         after = fill(batch, self.context, before, changes, leaving)
         if changes.records:
             self._add_records(batch, after, changes)
         gone = await self._commit(batch, after)
-        wiped = before.head.conversation.message_count if before and changes.wipes != "nothing" else 0
+        wiped = before.state.conversation.message_count if before and changes.wipes != "nothing" else 0
         return Applied(
             messages=wiped + len(leaving.messages),
             summaries=leaving.summaries + len(changes.lost_summaries),
@@ -189,7 +189,7 @@ class RedisTransaction:
             blobs=gone.blobs,
         )
 
-    def _begin(self) -> WriteBatch:
+    def _new_batch(self) -> WriteBatch:
         """A batch that happens only if the conversation, or its absence, is still what was found."""
         moment, writer = self._moment, self._writer
         # Never given twice, and growing over deletions: from the clock, or else one more than the last.
@@ -207,7 +207,7 @@ class RedisTransaction:
                 batch.check("graves", digest, "")
         return batch
 
-    async def _leaving(self, changes: Changes) -> Removals:
+    async def _removals(self, changes: Changes) -> Removals:
         leaving = Removals(messages=changes.remove or await self._messages_of(changes.remove_runs))
         if changes.wipes != "nothing" and self._moment.entry is not None:
             await self._add_all(leaving)
@@ -230,7 +230,7 @@ class RedisTransaction:
 
     async def _add_all(self, leaving: Removals) -> None:
         asks = [("HKEYS", "blobs"), ("SMEMBERS", "records"), ("SMEMBERS", "participants"), ("LLEN", "summaries")]
-        blobs, links, users, leaving.summaries = await self._moment.look(asks)
+        blobs, links, users, leaving.summaries = await self._moment.read(asks)
         leaving.blobs = [each.decode() for each in blobs]
         leaving.records = [owner_and_name(each) for each in links]
         leaving.participants = [each.decode() for each in users]
@@ -238,7 +238,7 @@ class RedisTransaction:
     async def _counts(self, digests: Sequence[str]) -> dict[str, int]:
         """How many messages refer to each of these blobs."""
         pieces = [digests[at : at + _MANY] for at in range(0, len(digests), _MANY)]
-        answers = await self._moment.look([("HMGET", "blobs", *piece) for piece in pieces])
+        answers = await self._moment.read([("HMGET", "blobs", *piece) for piece in pieces])
         counts = [count for piece in answers for count in piece]
         return {sha256: int(count or 0) for sha256, count in zip(digests, counts, strict=True)}
 
@@ -251,23 +251,23 @@ class RedisTransaction:
         homes = {self.id: after} if after else {}
         # The batch checks by itself that the conversation is what it should be.
         steps = self._writer.records.steps(self.context, changes.records, self._tokens, homes, check_homes=False)
-        merged(steps).into(batch.own)
+        merged(steps).add_to(batch.own)
 
     async def _commit(self, batch: WriteBatch, after: StoredState | None) -> RemovedCounts:
-        heads, name = self._writer.heads, (self.context.tenant, self.id)
+        states, name = self._writer.states, (self.context.tenant, self.id)
         try:
             # In a cluster a write takes several steps, so that the next could overtake it.
             if after is not None and not self._writer.nodes.is_cluster:
-                heads.expect(name, after)
+                states.expect(name, after)
                 self._turn.leave()
             gone = await self._writer.commit(batch)
         except BaseException:
-            heads.forget(name)
+            states.discard(name)
             raise
         if gone is None or after is None:
-            heads.forget(name)
+            states.discard(name)
         else:
-            heads.keep(name, after)
+            states.put(name, after)
         if gone is None:
             raise Overtaken
         self._writer.signals.notify(name)

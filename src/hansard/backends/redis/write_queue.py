@@ -41,7 +41,7 @@ class Turn:
         try:
             await queue.lock.acquire()
         except BaseException:
-            self._forget(queue)
+            self._discard(queue)
             raise
         self._queue = queue
 
@@ -50,9 +50,9 @@ class Turn:
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.lock.release()
-            self._forget(queue)
+            self._discard(queue)
 
-    def _forget(self, queue: _Queue) -> None:
+    def _discard(self, queue: _Queue) -> None:
         queue.users -= 1
         if not queue.users:
             del self._queues[self._name]
