@@ -56,7 +56,7 @@ def test_a_head_that_is_forgotten_while_others_are_read(url: str, monkeypatch: p
             async def forget() -> None:
                 for id in ("x", "y"):
                     await store.tenant("other").append_message(id, "user", "hello")
-                assert backend_of(store).storage.engine.heads.get("default", "warm") is None
+                assert backend_of(store).storage.engine.states.get("default", "warm") is None
 
             done = after_asking(monkeypatch, "find_heads", "'cold'", forget)
             # The first goes alone, the others together behind it.

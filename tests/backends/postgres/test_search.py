@@ -225,8 +225,8 @@ def test_a_long_tail_is_looked_at_page_by_page(target: Target, monkeypatch: pyte
             best = await opened.search("word OR 7", limit=2, token_cap=None)
             assert {hit.message.text for hit in best} == {"word c 7", "word d 7"}
             # Not one page of the long body with the next.
-            long = Message("user", "long " * (search._LONG // 4))
-            await opened.append("e", [long, long, Message("user", "long enough")])
+            locked = Message("user", "long " * (search._LONG // 4))
+            await opened.append("e", [locked, locked, Message("user", "long enough")])
             pages.clear()
             assert len(await texts(opened, "long", conversation_id="e")) == 3
             assert pages == [1, 1, 1]

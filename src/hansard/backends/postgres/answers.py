@@ -11,7 +11,7 @@ from typing import Any
 from hansard import rules
 from hansard.backends.postgres import rows, tenant_data
 from hansard.backends.postgres.connection import PostgresConnection, Question, Row
-from hansard.backends.postgres.state_cache import entry_of
+from hansard.backends.postgres.state_cache import stamped_state_of
 from hansard.contract.storage import NOTHING, Found, Placed, Run, Span, Wants
 from hansard.contract.types import Context, ConversationState
 from hansard.model import from_micros
@@ -23,11 +23,11 @@ async def read(
     """The conversation and the answers, if the context may see it."""
     asked = {"head": _ask("find_heads", context.tenant, [id])} | _questions(context, id, wants)
     found = await _answers(link, asked)
-    heads = found.pop("head")
-    if not heads:
+    states = found.pop("head")
+    if not states:
         return None
-    head = entry_of(heads[0], heads[0][-1], context.tenant).head
-    return (head, found_of(context, id, found)) if rules.is_visible(head.conversation, context) else None
+    state = stamped_state_of(states[0], states[0][-1], context.tenant).state
+    return (state, found_of(context, id, found)) if rules.is_visible(state.conversation, context) else None
 
 
 async def answer(link: PostgresConnection, context: Context, id: str, wants: Wants) -> dict[str, list[Row]]:

@@ -31,7 +31,7 @@ from hansard.backends.postgres.errors import (
     translate,
     was_refused_by_driver,
 )
-from hansard.backends.postgres.state_cache import StampedState, entry_of
+from hansard.backends.postgres.state_cache import StampedState, stamped_state_of
 from hansard.backends.postgres.watch import payload_of
 from hansard.contract.storage import Operation
 from hansard.contract.types import Append, Context
@@ -66,12 +66,12 @@ class Appender:
         job = AppendJob(context, id, append, asyncio.get_running_loop().create_future())
         queue = self._queues.get(tenant)
         if queue is None:
-            await self._lead(tenant, job)
+            await self._append_alone(tenant, job)
         else:
             queue.append(job)
         return await job.future
 
-    async def _lead(self, tenant: str, job: AppendJob) -> None:
+    async def _append_alone(self, tenant: str, job: AppendJob) -> None:
         """An append that nobody is before: it goes at once, and alone. Those that come meanwhile gather."""
         queue = self._queues[tenant] = deque()
         self._is_idle.clear()
@@ -83,9 +83,9 @@ class Appender:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             else:
-                self._rest(tenant)
+                self._release_queue(tenant)
 
-    def _rest(self, tenant: str) -> None:
+    def _release_queue(self, tenant: str) -> None:
         del self._queues[tenant]
         if not self._queues:
             self._is_idle.set()
@@ -103,29 +103,29 @@ class Appender:
                 try:
                     queue.extendleft(reversed(await self._flush(tenant, jobs)))
                 except HansardError as error:
-                    _settle(jobs, error)
+                    _fail_all(jobs, error)
                 # Those who got their answer may have more to say: the next statement takes it along.
                 await asyncio.sleep(0)
         except BaseException as error:
             # A cancelled task, or a fault of ours: nobody may be left waiting.
-            _settle([*jobs, *queue], error)
+            _fail_all([*jobs, *queue], error)
             raise
         finally:
-            self._rest(tenant)
+            self._release_queue(tenant)
 
     async def _flush(self, tenant: str, jobs: list[AppendJob]) -> list[AppendJob]:
         """Stores what the short way can, then what it cannot; gives back what has to be decided again."""
         async with self._engine.pool.borrow() as link:
-            known = {job.id: self._engine.heads.get(tenant, job.id) for job in jobs}
+            known = {job.id: self._engine.states.get(tenant, job.id) for job in jobs}
             fresh = await self._load(link, tenant, [id for id, entry in known.items() if entry is None])
-            batch = AppendBatch(tenant, self._engine.heads, known, fresh)
+            batch = AppendBatch(tenant, self._engine.states, known, fresh)
             for job in jobs:
                 batch.plan(job, short=job.size <= _MOST_BYTES)
             existing, beginning = batch.sift()
             await self._store(link, batch, "append", existing)
             await self._store(link, batch, "begin", beginning)
-        for job in batch.long:
-            await self._long_way(job)
+        for job in batch.locked:
+            await self._append_locked(job)
         return batch.again
 
     async def _load(self, link: PostgresConnection, tenant: str, ids: list[str]) -> dict[str, StampedState | None]:
@@ -134,7 +134,7 @@ class Appender:
             return {}
         try:
             if self._engine.wraps:
-                await link.script(self._engine.begin(tenant))
+                await link.script(self._engine.begin_sql(tenant))
             found = await link.all("find_heads", tenant, ids)
             if self._engine.wraps:
                 await link.script("ROLLBACK")
@@ -143,12 +143,12 @@ class Appender:
             raise translate(error, self._engine.where) from error
         return {row[0]: _readable(row, tenant) for row in found}
 
-    async def _long_way(self, job: AppendJob) -> None:
+    async def _append_locked(self, job: AppendJob) -> None:
         """One append in a transaction of its own."""
         try:
-            job.settle(await self._write(job.context, job.id, partial(operations.append, append=job.append)))
+            job.finish(await self._write(job.context, job.id, partial(operations.append, append=job.append)))
         except HansardError as error:
-            job.settle(error)
+            job.finish(error)
 
     # The statement
 
@@ -166,7 +166,7 @@ class Appender:
         needs_more = self._engine.wraps or any(each.needs_more for each in pending)
         try:
             if needs_more:
-                await link.script(self._engine.begin(batch.tenant))
+                await link.script(self._engine.begin_sql(batch.tenant))
             else:
                 outcome = "unknown"
             saved = await self._execute(link, batch.tenant, statement, pending)
@@ -186,11 +186,11 @@ class Appender:
                 batch.decide_again(pending)
             elif is_bad_value(error) and len(jobs) > 1:
                 # Each alone, so that only the one who gave it is refused.
-                batch.long += jobs
+                batch.locked += jobs
             else:
-                _settle(jobs, translate(error, self._engine.where, outcome))
+                _fail_all(jobs, translate(error, self._engine.where, outcome))
         else:
-            self._engine.tell(batch.tenant, batch.conclude(pending, saved))
+            self._engine.publish(batch.tenant, batch.conclude(pending, saved))
             self._note_saved(batch.tenant, pending, saved)
 
     def _note_saved(self, tenant: str, pending: list[PendingConversation], saved: set[str]) -> None:
@@ -234,7 +234,7 @@ class Appender:
 def _readable(row: Row, tenant: str) -> StampedState | None:
     """A damaged head must not stop the appends to others: its own find it again on the long way."""
     try:
-        return entry_of(row, row[-1], tenant)
+        return stamped_state_of(row, row[-1], tenant)
     except Corrupt:
         return None
 
@@ -249,6 +249,6 @@ def _take(queue: deque[AppendJob]) -> list[AppendJob]:
     return jobs
 
 
-def _settle(jobs: Iterable[AppendJob], error: BaseException) -> None:
+def _fail_all(jobs: Iterable[AppendJob], error: BaseException) -> None:
     for job in jobs:
-        job.settle(error)
+        job.finish(error)

@@ -39,7 +39,7 @@ class AppendJob:
             if draft.given_id:
                 self.given_ids.append(draft.message.id)
 
-    def settle(self, value: Appended | BaseException) -> None:
+    def finish(self, value: Appended | BaseException) -> None:
         if self.future.done():
             return  # its caller has gone
         if isinstance(value, BaseException):
@@ -119,7 +119,7 @@ class PendingConversation:
         """None: the appends make it."""
         self.is_fresh = is_fresh
         """The state was read a moment ago, and is not only remembered."""
-        self.state = before.head if before else None
+        self.state = before.state if before else None
         self.tombstone_digest = ""
         self.largest = before.largest if before else 0
         self.stamp = new_stamp()
@@ -172,61 +172,63 @@ class PendingConversation:
         return [*jobs, *(job for job, _ in self.refused)] if self.refused else jobs
 
     @property
-    def head(self) -> ConversationState:
+    def new_state(self) -> ConversationState:
         assert self.state is not None
         return self.state
 
     @property
     def entry(self) -> StampedState:
-        return StampedState(self.head, self.largest, self.before.line if self.before else 1, self.stamp)
+        return StampedState(self.new_state, self.largest, self.before.last_segment if self.before else 1, self.stamp)
 
     @property
     def needs_more(self) -> bool:
         """Whether some of it lies in tables that the statement does not write."""
-        return self.has_more or len(self.head.branches) > 1
+        return self.has_more or len(self.new_state.branches) > 1
 
     def row(self) -> rows.Row:
         if self.before is None:
-            return rows.beginning_row(self.id, self.stamp, self.head, self.largest)
-        return rows.counters_row(self.id, self.tombstone_digest, self.before.stamp, self.stamp, self.head, self.largest)
+            return rows.beginning_row(self.id, self.stamp, self.new_state, self.largest)
+        return rows.counters_row(
+            self.id, self.tombstone_digest, self.before.stamp, self.stamp, self.new_state, self.largest
+        )
 
     def messages(self) -> list[rows.Row]:
         return [rows.message_row(self.id, segment, message, draft) for segment, message, draft in self.fresh]
 
     def counts(self) -> Iterator[tuple[str, str, int]]:
         """The counts of the branches that were appended to. One that is alone has the conversation's."""
-        if self.before is not None and len(self.head.branches) > 1:
-            for id, branch in self.head.branches.items():
-                if branch is not self.before.head.branches.get(id):
+        if self.before is not None and len(self.new_state.branches) > 1:
+            for id, branch in self.new_state.branches.items():
+                if branch is not self.before.state.branches.get(id):
                     yield self.id, id, branch.count
 
     def conclude(self) -> None:
         """After the commit: each caller gets its answer."""
         for job, _, value in self.decided:
-            job.settle(value)
+            job.finish(value)
         self.refuse()
 
     def refuse(self) -> None:
         for job, error in self.refused:
-            job.settle(error)
+            job.finish(error)
 
 
 class AppendBatch:
-    """Appends to one tenant. What cannot be stored by the statement ends in `again` or `long`, in the order given."""
+    """Appends to one tenant. What cannot be stored by the statement ends in `again` or `locked`, in the order given."""
 
     def __init__(
         self,
         tenant: str,
-        heads: PostgresStateCache,
+        states: PostgresStateCache,
         known: Mapping[str, StampedState | None],
         fresh: Mapping[str, StampedState | None],
     ) -> None:
         self.tenant = tenant
         self.again: list[AppendJob] = []
         """To be decided once more, on a fresh head."""
-        self.long: list[AppendJob] = []
+        self.locked: list[AppendJob] = []
         """To go the long way, under a lock."""
-        self._heads = heads
+        self._states = states
         self._known = known
         """Heads that were remembered when the batch began: they may be forgotten while others are read."""
         self._fresh = fresh
@@ -239,17 +241,17 @@ class AppendBatch:
         if job.id in self._deferred:
             self.again.append(job)
         elif not short or job.attempts >= _ATTEMPTS or self._fresh.get(job.id, _ABSENT) is None:
-            self._defer(job, self.long)
+            self._defer(job, self.locked)
         else:
-            self._decide(job, self._pending.get(job.id) or self._begin(job.id))
+            self._decide(job, self._pending.get(job.id) or self._pending_for(job.id))
 
-    def _begin(self, id: str) -> PendingConversation:
+    def _pending_for(self, id: str) -> PendingConversation:
         """What is known of the conversation."""
         entry = self._fresh.get(id)
         is_fresh = entry is not None
         if entry is None:
             # What is neither fresh nor remembered was looked for, and is not there.
-            entry = self._heads.get(self.tenant, id) or self._known[id]
+            entry = self._states.get(self.tenant, id) or self._known[id]
             is_fresh = entry is None
         pending = self._pending[id] = PendingConversation(id, entry, is_fresh=is_fresh)
         return pending
@@ -258,7 +260,7 @@ class AppendBatch:
         if pending.given_ids and not pending.given_ids.isdisjoint(job.given_ids):
             self._defer(job, self.again)
         elif not pending.decide(job):
-            self._defer(job, self.long)
+            self._defer(job, self.locked)
 
     def _defer(self, job: AppendJob, to: list[AppendJob]) -> None:
         self._deferred.add(job.id)
@@ -300,7 +302,7 @@ class AppendBatch:
                 each.conclude()
             elif each.before is None or each.tombstone_digest:
                 # Another process has made it meanwhile, a tombstone stops the append, or an expired one is there.
-                self.long += each.jobs
+                self.locked += each.jobs
             else:
                 self.decide_again([each])
         return changed
@@ -310,11 +312,11 @@ class AppendBatch:
         for each in pending:
             for job in each.jobs:
                 job.attempts += 1
-                (self.long if job.given_ids else self.again).append(job)
+                (self.locked if job.given_ids else self.again).append(job)
 
     def decide_again(self, pending: Iterable[PendingConversation]) -> None:
         for each in pending:
-            self._heads.put(self.tenant, each.id, None)
+            self._states.put(self.tenant, each.id, None)
             for job in each.jobs:
                 job.attempts += 1
                 self.again.append(job)

@@ -48,7 +48,7 @@ class PostgresEngine:
     def __init__(self, options: PostgresOptions, *, walled: bool) -> None:
         self.options = options
         self.signals = Signals()
-        self.heads = PostgresStateCache()
+        self.states = PostgresStateCache()
         self.queries = {name: in_schema(sql, options.schema) for name, sql in QUERIES.items()}
         self.channel = channel_of(options.schema)
         self.filling = asyncio.Lock()
@@ -103,7 +103,7 @@ class PostgresEngine:
         One that needs more than one statement asks for a `snapshot`, on which all of them see the same.
         """
         self.check_alive()
-        begin = self._begin(_SNAPSHOT, tenant) if snapshot or self.wraps else None
+        begin = self._begin_sql(_SNAPSHOT, tenant) if snapshot or self.wraps else None
         try:
             return await self._read(run, begin)
         except DRIVER as error:
@@ -142,10 +142,10 @@ class PostgresEngine:
     async def _write(self, tenant: str | None, job: Callable[[Work], Awaitable[T]]) -> T:
         async with self.pool.borrow() as link:
             work = Work(link, tenant or "")
-            await link.script(self.begin(tenant))
+            await link.script(self.begin_sql(tenant))
             value = await job(work)
             await self.commit(link, work.tenant, work.changed)
-        self.tell(work.tenant, work.changed)
+        self.publish(work.tenant, work.changed)
         return value
 
     async def write_once(self, tenant: str, run: Callable[[PostgresConnection], Awaitable[T]]) -> T:
@@ -168,15 +168,15 @@ class PostgresEngine:
         async with self.pool.borrow() as link:
             if not self.wraps:
                 return await run(link)
-            await link.script(f"{self.begin(tenant)}; {_PATIENCE}")
+            await link.script(f"{self.begin_sql(tenant)}; {_PATIENCE}")
             value = await run(link)
             await link.script("COMMIT")
             return value
 
-    def begin(self, tenant: str | None) -> str:
-        return self._begin(_CHANGE, tenant)
+    def begin_sql(self, tenant: str | None) -> str:
+        return self._begin_sql(_CHANGE, tenant)
 
-    def _begin(self, begin: str, tenant: str | None) -> str:
+    def _begin_sql(self, begin: str, tenant: str | None) -> str:
         """How a transaction opens. What a session cannot be trusted to hold comes with it, in the same round trip."""
         if self.options.pooler:
             begin += self._settings
@@ -195,8 +195,8 @@ class PostgresEngine:
             link.terminate()
             raise translate(error, self.where, "unknown") from error
 
-    def tell(self, tenant: str, changed: dict[str, StampedState | None]) -> None:
+    def publish(self, tenant: str, changed: dict[str, StampedState | None]) -> None:
         """After a commit: remembers what was written, and wakes those who wait in this process."""
         for id, entry in changed.items():
-            self.heads.put(tenant, id, entry)
+            self.states.put(tenant, id, entry)
             self.signals.notify((tenant, id))

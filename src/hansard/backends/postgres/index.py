@@ -120,13 +120,13 @@ def _entries(tenant: str, found: Sequence[Row]) -> list[Row]:
     """Rows of the index. A message that cannot be read stays in the queue: whoever comes to it is told."""
     made: list[Row] = []
     for row in found:
-        line, seq, *_, created_at, _, conversation, mark, user_id = row
+        segment, seq, *_, created_at, _, conversation, mark, user_id = row
         try:
             message = rows.message_of(row, conversation)
         except Corrupt:
             continue
         vector = lexemes.vector_of(message, lexemes.owners(tenant, conversation, user_id))
-        made.append((conversation, line, seq, mark, user_id, created_at, vector.loose, vector.text))
+        made.append((conversation, segment, seq, mark, user_id, created_at, vector.loose, vector.text))
     return made
 
 
@@ -139,7 +139,7 @@ async def rebuild(engine: PostgresEngine) -> AsyncIterator[int]:
     It is done whoever brings it back: others, and the filler of this process, take from the same queue. An index of
     another version is of no use until all of it is built anew; until then searches are refused.
     """
-    await engine.write(None, _begin)
+    await engine.write(None, _start_rebuild)
     done = 0
     for tenant in [name for (name,) in await engine.read(None, lambda link: link.all("list_tenants"))]:
         after: str | None = ""
@@ -150,7 +150,7 @@ async def rebuild(engine: PostgresEngine) -> AsyncIterator[int]:
             yield done
     place: tuple[str, str] | None = ("", "")
     while place is not None:
-        place = await engine.write(None, partial(_forget_strays, after=place))
+        place = await engine.write(None, partial(_drop_strays, after=place))
     await engine.write(None, _finish)
 
 
@@ -162,7 +162,7 @@ async def upgrade(engine: PostgresEngine) -> None:
             pass
 
 
-async def _begin(work: Work) -> None:
+async def _start_rebuild(work: Work) -> None:
     state = await work.link.one("search_state", "", 0)
     version = VERSION if state is not None and state[0] == VERSION else 0
     await work.link.run("save_search_state", version, VERSION)
@@ -175,7 +175,7 @@ async def _queue_page(work: Work, after: str) -> tuple[str | None, int]:
     return (page[-1], row[0]) if row else (None, 0)
 
 
-async def _forget_strays(work: Work, after: tuple[str, str]) -> tuple[str, str] | None:
+async def _drop_strays(work: Work, after: tuple[str, str]) -> tuple[str, str] | None:
     """Of the next conversations; gives the last of them, None when there was none."""
     row = await work.link.one("forget_strays", *after, _PAGE)
     return (row[0], row[1]) if row else None
@@ -220,10 +220,10 @@ async def check_conversation(
     where = f"{tenant}/{id}"
     known: dict[tuple[int, int], bool] = {}
     twice = []
-    for line, seq, is_indexed in await link.all("search_places", tenant, id):
-        if (line, seq) in known:
-            twice.append((line, seq))
-        known[line, seq] = is_indexed
+    for segment, seq, is_indexed in await link.all("search_places", tenant, id):
+        if (segment, seq) in known:
+            twice.append((segment, seq))
+        known[segment, seq] = is_indexed
     there = {(row.segment, row.message.seq): row.message for row in stored}
     problems = [
         Problem(where, f"message {message.id!r} is not in the search index: run `hansard reindex`")
@@ -244,7 +244,7 @@ async def check_conversation(
         for place, message in there.items()
         if known.get(place)
     ]
-    for line, seq in await link.all("other_terms", tenant, id, *rows.columns(expected, 4)) if expected else []:
-        what = f"the search index has other words than message {there[line, seq].id!r}: run `hansard reindex`"
+    for segment, seq in await link.all("other_terms", tenant, id, *rows.columns(expected, 4)) if expected else []:
+        what = f"the search index has other words than message {there[segment, seq].id!r}: run `hansard reindex`"
         problems.append(Problem(where, what))
     return problems

@@ -46,16 +46,16 @@ class IndexTask:
             return
         self._fresh += messages
         self._written.setdefault(tenant, set()).add(conversation_id)
-        self._begin()
+        self._start()
 
     def note_left(self, tenant: str) -> None:
         """A search has found something in the queue: perhaps who wrote it is no longer there to index it."""
         now = asyncio.get_running_loop().time()
         if tenant not in self._left and now >= self._refused_until and not self._stopped.is_set():
             self._left[tenant] = now + PATIENCE * IDLE
-            self._begin()
+            self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -69,7 +69,7 @@ class IndexTask:
         try:
             while (self._fresh or self._left) and not self._stopped.is_set():
                 if self._fresh:
-                    await self._rest()
+                    await self._wait_for_pause()
                     await self._fill()
                 else:
                     await self._pause()
@@ -83,7 +83,7 @@ class IndexTask:
             self._left.clear()
             self._task = None
 
-    async def _rest(self) -> None:
+    async def _wait_for_pause(self) -> None:
         """Until nothing has come for a moment, or too much has."""
         waiting = 0
         while self._fresh and waiting < MOST_WAITING and not self._stopped.is_set():

@@ -9,7 +9,7 @@ from hansard import rules
 from hansard.backends.postgres import index, read, tenant_data
 from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.engine import PostgresEngine, Work
-from hansard.backends.postgres.state_cache import entry_of
+from hansard.backends.postgres.state_cache import stamped_state_of
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.contract.types import Context, Swept
 from hansard.errors import Corrupt
@@ -110,15 +110,15 @@ async def _check(link: PostgresConnection, tenant: str, id: str, *, search: bool
     if not found:
         return []  # deleted since the page was read
     try:
-        entry = entry_of(found[0], found[0][-1], tenant)
+        entry = stamped_state_of(found[0], found[0][-1], tenant)
         stored = await read.rows_of(link, tenant, entry, 0, _ALL, _ALL)
     except Corrupt as error:
         return [Problem(where, str(error))]
-    problems = list(rules.audit(where, entry.head, [(row.segment, row.message) for row in stored]))
+    problems = list(rules.audit(where, entry.state, [(row.segment, row.message) for row in stored]))
     digests = sorted({ref.sha256 for row in stored for ref in row.message.blobs})
     lost = await link.all("missing_blobs", tenant, digests) if digests else []
     if search:
-        owner = entry.head.conversation.user_id
+        owner = entry.state.conversation.user_id
         problems += await index.check_conversation(link, tenant, id, owner, stored)
     return [*problems, *(Problem(where, f"blob {sha256} is missing") for (sha256,) in lost)]
 
@@ -128,7 +128,7 @@ async def _check(link: PostgresConnection, tenant: str, id: str, *, search: bool
 
 async def delete_tenant(engine: PostgresEngine, context: Context) -> Receipt:
     receipt = await engine.write(context.tenant, partial(_delete_tenant, context=context))
-    engine.heads.forget_tenant(context.tenant)
+    engine.states.drop_tenant(context.tenant)
     return receipt
 
 

@@ -91,7 +91,7 @@ class Pool:
         while self._idle:
             link = self._idle.pop()
             try:
-                if await _stands(link):
+                if await _check_usable(link):
                     return link
             except BaseException:
                 # Cancelled: it is nobody's any longer, and nobody else would close it.
@@ -100,7 +100,7 @@ class Pool:
         return None
 
 
-async def _stands(link: PostgresConnection) -> bool:
+async def _check_usable(link: PostgresConnection) -> bool:
     """Whether it may be used; one that may not is closed."""
     now = time.monotonic()
     if now - link.made_at > _LIFETIME:

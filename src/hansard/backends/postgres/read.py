@@ -10,7 +10,7 @@ from hansard import rules
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.engine import PostgresEngine
-from hansard.backends.postgres.state_cache import StampedState, entry_of
+from hansard.backends.postgres.state_cache import StampedState, stamped_state_of
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
@@ -22,12 +22,12 @@ _LONG = 1_000_000
 _NO_BOUND = 1 << 62
 
 
-async def find_entry(link: PostgresConnection, context: Context, id: str) -> StampedState | None:
+async def find_state(link: PostgresConnection, context: Context, id: str) -> StampedState | None:
     found = await link.all("find_heads", context.tenant, [id])
     if not found:
         return None
-    entry = entry_of(found[0], found[0][-1], context.tenant)
-    return entry if rules.is_visible(entry.head.conversation, context) else None
+    entry = stamped_state_of(found[0], found[0][-1], context.tenant)
+    return entry if rules.is_visible(entry.state.conversation, context) else None
 
 
 async def find_conversation(link: PostgresConnection, context: Context, id: str) -> Conversation | None:
@@ -165,10 +165,10 @@ async def get_parted(
     link: PostgresConnection, context: Context, id: str, query: MessageQuery
 ) -> tuple[list[Row], bool]:
     """The rows of a page, and whether there are more, in two steps on one snapshot."""
-    entry = await find_entry(link, context, id)
+    entry = await find_state(link, context, id)
     if entry is None:
         return [], False
-    sql, values = select_messages(context, id, query, entry.head.branch(query.branch))
+    sql, values = select_messages(context, id, query, entry.state.branch(query.branch))
     found = await link.fetch(link.in_schema(sql), values)
     bound = next((at for at, row in enumerate(found) if row[5] is None), len(found))
     taken = found[:bound][: query.limit]
@@ -198,8 +198,8 @@ async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
 
 def parts(branch: StoredBranch) -> tuple[list[int], list[int]]:
     """The lines that a branch reads, and up to which seq."""
-    lines = rules.segments(branch)
-    return [line for line, _ in lines], [upto for _, upto in lines]
+    segments = rules.segments(branch)
+    return [segment for segment, _ in segments], [upto for _, upto in segments]
 
 
 # Conversations
@@ -267,17 +267,17 @@ async def read_rows(
     link: PostgresConnection, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
 ) -> list[StoredRow]:
     """Messages of all lines in the order of seq."""
-    entry = await find_entry(link, context, id)
+    entry = await find_state(link, context, id)
     return await rows_of(link, context.tenant, entry, after_seq, limit, max_bytes) if entry else []
 
 
 async def rows_of(
     link: PostgresConnection, tenant: str, entry: StampedState, after_seq: int, limit: int, max_bytes: int
 ) -> list[StoredRow]:
-    head = entry.head
-    id = head.conversation.id
-    lines = sorted({line for branch in head.branches.values() for line, _ in rules.segments(branch)})
-    found = await link.all("read_lines", tenant, id, lines, after_seq, limit, max_bytes)
+    state = entry.state
+    id = state.conversation.id
+    segments = sorted({segment for branch in state.branches.values() for segment, _ in rules.segments(branch)})
+    found = await link.all("read_lines", tenant, id, segments, after_seq, limit, max_bytes)
     taken = [row for row in found if row[5] is not None]
     messages = await run_in_thread(rows.messages_of, taken, id)
     return [StoredRow(row[0], message) for row, message in zip(taken, messages, strict=True)]

@@ -95,9 +95,9 @@ def conversation_of(row: Row, where: str) -> Conversation:
     )
 
 
-def conversation_row(head: ConversationState, largest: int, line: int, stamp: int) -> Row:
+def conversation_row(state: ConversationState, largest: int, segment: int, stamp: int) -> Row:
     """The columns of `save_conversation` behind the key, in order."""
-    conversation = head.conversation
+    conversation = state.conversation
     return (
         conversation.user_id,
         conversation.agent_id,
@@ -114,10 +114,10 @@ def conversation_row(head: ConversationState, largest: int, line: int, stamp: in
         conversation.branch,
         to_micros(conversation.expires_at),
         to_micros(conversation.archived_at),
-        head.seq,
-        head.has_tombstones,
+        state.seq,
+        state.has_tombstones,
         largest,
-        line,
+        segment,
         stamp,
     )
 
@@ -126,9 +126,9 @@ def active_at(conversation: Conversation) -> int:
     return to_micros(conversation.last_message_at or conversation.created_at)
 
 
-def counters_row(id: str, tombstone_digest: str, known: int, stamp: int, head: ConversationState, largest: int) -> Row:
+def counters_row(id: str, tombstone_digest: str, known: int, stamp: int, state: ConversationState, largest: int) -> Row:
     """The columns of `append` that save a conversation, in order."""
-    conversation = head.conversation
+    conversation = state.conversation
     return (
         id,
         tombstone_digest,
@@ -140,14 +140,14 @@ def counters_row(id: str, tombstone_digest: str, known: int, stamp: int, head: C
         active_at(conversation),
         conversation.message_count,
         conversation.version,
-        head.seq,
+        state.seq,
         largest,
     )
 
 
-def beginning_row(id: str, stamp: int, head: ConversationState, largest: int) -> Row:
+def beginning_row(id: str, stamp: int, state: ConversationState, largest: int) -> Row:
     """The columns of `begin` that make a conversation, in order."""
-    conversation = head.conversation
+    conversation = state.conversation
     return (
         id,
         conversation.user_id,
@@ -162,27 +162,27 @@ def beginning_row(id: str, stamp: int, head: ConversationState, largest: int) ->
         conversation.message_count,
         conversation.version,
         to_micros(conversation.expires_at),
-        head.seq,
+        state.seq,
         largest,
         stamp,
     )
 
 
-def head_of(row: Row, branches: str | None, where: str) -> ConversationState:
+def state_of(row: Row, branches: str | None, where: str) -> ConversationState:
     """From the columns of `lock_conversation` and the JSON of `find_lanes`."""
     conversation = conversation_of(row, where)
-    made = [_lane_of(branch, conversation.message_count) for branch in codec.decode(branches or "[]", where)]
+    made = [_branch_of(branch, conversation.message_count) for branch in codec.decode(branches or "[]", where)]
     return ConversationState(conversation, row[15], {branch.id: branch for branch in made}, row[16])
 
 
-def _lane_of(row: Row, count: int) -> StoredBranch:
+def _branch_of(row: Row, count: int) -> StoredBranch:
     """`count` stands in while the branch is alone."""
-    id, line, lines, uptos, own_count, parent, from_seq, created_at = row
+    id, segment, segments, uptos, own_count, parent, from_seq, created_at = row
     return StoredBranch(
         # The very object: JSON leaves a default out only when it is the same one.
         MAIN if id == MAIN else id,
-        line,
-        tuple(zip(lines, uptos, strict=True)),
+        segment,
+        tuple(zip(segments, uptos, strict=True)),
         count if own_count is None else own_count,
         parent,
         from_seq,
@@ -190,12 +190,12 @@ def _lane_of(row: Row, count: int) -> StoredBranch:
     )
 
 
-def lane_row(branch: StoredBranch, *, alone: bool) -> Row:
+def branch_row(branch: StoredBranch, *, alone: bool) -> Row:
     """The columns of `save_branch` behind the conversation. A branch that is alone has the conversation's count."""
     return (
         branch.id,
         branch.segment,
-        [line for line, _ in branch.path],
+        [segment for segment, _ in branch.path],
         [upto for _, upto in branch.path],
         None if alone else branch.count,
         branch.parent,
@@ -209,13 +209,13 @@ def lane_row(branch: StoredBranch, *, alone: bool) -> Row:
 MESSAGE_WIDTH = 14
 
 
-def message_row(conversation: str, line: int, message: Message, draft: Draft) -> Row:
+def message_row(conversation: str, segment: int, message: Message, draft: Draft) -> Row:
     """The columns of `insert_messages`, in order."""
     format = message.format
     who = message.participant
     return (
         conversation,
-        line,
+        segment,
         message.seq,
         message.id,
         message.role,

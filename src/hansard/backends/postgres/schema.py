@@ -90,7 +90,7 @@ async def prepare(link: PostgresConnection, options: PostgresOptions, *, upgrade
     await _apply(connection, options, upgrade=upgrade)
     if options.rls:
         await _raise_wall(connection, options)
-    return await _look(connection, options)
+    return await _read_settings(connection, options)
 
 
 def check_server(major: int, encoding: str, where: str) -> None:
@@ -123,11 +123,11 @@ async def _apply(connection: Any, options: PostgresOptions, *, upgrade: bool) ->
                 wanted=known[-1].name,
             )
         if done is None:
-            await _begin(connection, options)
+            await _create(connection, options)
         # A migration is for all tenants: behind the second wall it would see none of them.
         await connection.execute("SET LOCAL hansard_wall.open = 'on'")
         for migration in lacking:
-            await _run(connection, options, migration)
+            await _apply_one(connection, options, migration)
         # A new index has nothing in it yet: it is filled by the analysis that we have.
         fresh = "UPDATE hansard.search_state SET version = $1, filling = $1 WHERE version = 0 AND filling = 0"
         await connection.execute(in_schema(fresh, options.schema), VERSION)
@@ -164,7 +164,7 @@ def pending(where: str, known: list[PostgresMigration], done: dict[str, tuple[st
     return [migration for migration in known if migration.name not in done]
 
 
-async def _begin(connection: Any, options: PostgresOptions) -> None:
+async def _create(connection: Any, options: PostgresOptions) -> None:
     """Looks before it writes: nothing is made in a schema that somebody else uses."""
     if await _tables(connection, options):
         raise FormatMismatch(
@@ -187,7 +187,7 @@ async def _tables(connection: Any, options: PostgresOptions) -> set[str]:
     return {row[0] for row in found}
 
 
-async def _run(connection: Any, options: PostgresOptions, migration: PostgresMigration) -> None:
+async def _apply_one(connection: Any, options: PostgresOptions, migration: PostgresMigration) -> None:
     await connection.execute(in_schema(migration.sql, options.schema), timeout=_PATIENCE)
     await connection.execute(
         in_schema("INSERT INTO hansard.migrations VALUES ($1, $2, $3, $4)", options.schema),
@@ -225,7 +225,7 @@ async def _is_walled(connection: Any, options: PostgresOptions) -> bool:
     )
 
 
-async def _look(connection: Any, options: PostgresOptions) -> SchemaState:
+async def _read_settings(connection: Any, options: PostgresOptions) -> SchemaState:
     fsync, commit = await connection.fetchrow("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
     safe = fsync == "on" and commit != "off" and options.durability == "full"
     return SchemaState("machine" if safe else "process", await _is_walled(connection, options))

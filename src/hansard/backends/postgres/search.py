@@ -74,23 +74,23 @@ class PostgresSearch:
             if row[search_sql.CONVERSATION] not in self._homes:
                 self._homes[row[search_sql.CONVERSATION]] = rows.conversation_of(row[search_sql.WIDTH :], "the search")
         page.sort(key=_position, reverse=True)
-        made = await _off_the_loop(self._made, page[: lookup.limit])
+        made = await _in_thread_if_large(self._made, page[: lookup.limit])
         return Matches(made, len(page) > lookup.limit, True)
 
     async def run(self, tail: int) -> Matches:
         lookup = self.lookup
         if lookup.conversation_id is not None:
-            entry = await read.find_entry(self.link, self.context, lookup.conversation_id)
+            entry = await read.find_state(self.link, self.context, lookup.conversation_id)
             if entry is None:
                 return Matches([])
-            entry.head.branch(lookup.branch)  # an unknown one is an error
+            entry.state.branch(lookup.branch)  # an unknown one is an error
         wanted = lookup.limit + 1
         in_tail = await self._look_at_tail(tail, wanted)
         indexed, complete = await self._walk(wanted)
         found = in_tail + indexed
         found.sort(key=_position, reverse=True)
         await self._find_homes(found[: lookup.limit])
-        made = await _off_the_loop(self._made, found[: lookup.limit])
+        made = await _in_thread_if_large(self._made, found[: lookup.limit])
         return Matches(made, len(found) > lookup.limit, complete)
 
     def _owner(self) -> str:
@@ -137,10 +137,10 @@ class PostgresSearch:
         """Those that match, by a look at each."""
         sieve = Sieve(self.lookup.query)
 
-        def look(at: list[Row]) -> list[Row]:
+        def matching(at: list[Row]) -> list[Row]:
             return [row for row in at if _has(row, self.lookup.query, sieve)]
 
-        return await _off_the_loop(look, found)
+        return await _in_thread_if_large(matching, found)
 
     def _is_asked_for(self, row: Row) -> bool:
         lookup, created_at = self.lookup, row[search_sql.CREATED_AT]
@@ -261,7 +261,7 @@ def _has(row: Row, query: Query, sieve: Sieve) -> bool:
     return sieve.passes(text) and query.matches(analyse(text))
 
 
-async def _off_the_loop(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
+async def _in_thread_if_large(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
     """What takes long leaves the event loop alone."""
     if sum(len(row[search_sql.BODY]) for row in found) > _LONG:
         return await run_in_thread(run, found)

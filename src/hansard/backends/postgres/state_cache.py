@@ -26,9 +26,9 @@ def new_stamp() -> int:
 class StampedState(Struct, frozen=True):
     """A conversation as it is stored."""
 
-    head: ConversationState
+    state: ConversationState
     largest: int
-    line: int
+    last_segment: int
     """The highest number that a segment was given."""
     stamp: int
 
@@ -50,12 +50,12 @@ class PostgresStateCache:
             if len(self._entries) > _MOST:
                 del self._entries[next(iter(self._entries))]
 
-    def forget_tenant(self, tenant: str) -> None:
+    def drop_tenant(self, tenant: str) -> None:
         for key in [key for key in self._entries if key[0] == tenant]:
             del self._entries[key]
 
 
-def entry_of(row: Row, branches: str | None, tenant: str) -> StampedState:
+def stamped_state_of(row: Row, branches: str | None, tenant: str) -> StampedState:
     """From the columns of `lock_conversation`, and the branches."""
     where = f"conversation {row[0]!r} of tenant {tenant!r}"
-    return StampedState(rows.head_of(row, branches, where), row[17], row[18], row[19])
+    return StampedState(rows.state_of(row, branches, where), row[17], row[18], row[19])

@@ -16,7 +16,7 @@ from hansard.backends.postgres import answers, rows, tenant_data
 from hansard.backends.postgres.connection import Row
 from hansard.backends.postgres.engine import Work
 from hansard.backends.postgres.errors import Raced
-from hansard.backends.postgres.state_cache import StampedState, entry_of, new_stamp
+from hansard.backends.postgres.state_cache import StampedState, new_stamp, stamped_state_of
 from hansard.backends.postgres.tenant_data import Use, uses_of
 from hansard.contract.storage import Applied, Changes, Found, Update, Wants, Wipe
 from hansard.contract.types import Context, ConversationState, Draft, StoredBranch
@@ -36,7 +36,7 @@ class PostgresTransaction:
         self._link = work.link
         self._key = (work.tenant, id)
         self._before = before
-        self._segment = before.line if before else 0
+        self._segment = before.last_segment if before else 0
         """The highest number that a segment was given, also by this operation."""
         self._summaries: list[int] = []
         """The numbers of the summaries that were asked for."""
@@ -56,11 +56,11 @@ class PostgresTransaction:
             return cls(work, context, id, None)
         # A statement of its own sees what the last holder of the lock has left.
         branches = await work.link.one("find_lanes", work.tenant, id)
-        return cls(work, context, id, entry_of(row, branches[0] if branches else None, work.tenant))
+        return cls(work, context, id, stamped_state_of(row, branches[0] if branches else None, work.tenant))
 
     @property
     def state(self) -> ConversationState | None:
-        return self._before.head if self._before else None
+        return self._before.state if self._before else None
 
     def new_segment(self) -> int:
         self._segment += 1
@@ -89,7 +89,7 @@ class PostgresTransaction:
         uses = [*self._uses, *uses_of(self.id, changes.insert)]
         await tenant_data.use_blobs(self._work, uses, changes.blobs)
         blobs = await tenant_data.drop_blobs(self._work, self.context, self._released)
-        await self._save_beside(changes)
+        await self._save_tenant_data(changes)
         return Applied(
             messages=messages, summaries=summaries + len(changes.lost_summaries), records=records, blobs=blobs
         )
@@ -128,15 +128,15 @@ class PostgresTransaction:
         before = self._before
         largest = max(largest, before.largest if before else 0)
         entry = StampedState(state, largest, self._segment, new_stamp())
-        row = rows.conversation_row(state, entry.largest, entry.line, entry.stamp)
+        row = rows.conversation_row(state, entry.largest, entry.last_segment, entry.stamp)
         if before is not None:
             await self._link.run("save_conversation", *self._key, *row)
         else:
             await self._insert_conversation(row)
-        if before is not None and before.head.conversation.user_id != state.conversation.user_id:
+        if before is not None and before.state.conversation.user_id != state.conversation.user_id:
             # The owner is part of what its messages are found by.
             await self._link.run("queue_conversations", self._work.tenant, [self.id])
-        await self._save_lanes(before.head.branches if before else {}, state.branches)
+        await self._save_branches(before.state.branches if before else {}, state.branches)
         self._work.changed[self.id] = entry
 
     async def _insert_conversation(self, row: Row) -> None:
@@ -146,16 +146,16 @@ class PostgresTransaction:
         if self._no_tombstones and await self._link.all("find_tombstones", self._work.tenant, self._no_tombstones):
             raise Raced(f"conversation {self.id!r} was deleted by another writer at the same moment")
 
-    async def _save_lanes(self, before: Mapping[str, StoredBranch], after: Mapping[str, StoredBranch]) -> None:
+    async def _save_branches(self, before: Mapping[str, StoredBranch], after: Mapping[str, StoredBranch]) -> None:
         for name in before.keys() - after.keys():
             await self._link.run("delete_branch", *self._key, name)
         alone = len(after) == 1
         # A branch that is no longer alone, or is alone again, is saved too: its count moves.
-        same_company = len(before) > 0 and (len(before) == 1) == alone
+        same_count_row = len(before) > 0 and (len(before) == 1) == alone
         for name, branch in after.items():
             old = before.get(name)
-            if not same_company or old is None or not _is_saved(old, branch, alone=alone):
-                await self._link.run("save_branch", *self._key, *rows.lane_row(branch, alone=alone))
+            if not same_count_row or old is None or not _is_saved(old, branch, alone=alone):
+                await self._link.run("save_branch", *self._key, *rows.branch_row(branch, alone=alone))
 
     # Messages
 
@@ -192,7 +192,7 @@ class PostgresTransaction:
         if changes.new_summary is not None:
             await self._link.run("insert_summary", *self._key, *rows.summary_row(changes.new_summary))
 
-    async def _save_beside(self, changes: Changes) -> None:
+    async def _save_tenant_data(self, changes: Changes) -> None:
         if changes.tombstones:
             now = to_micros(self.context.now)
             await self._link.run("bury", self._work.tenant, list(changes.tombstones), now)
@@ -203,7 +203,7 @@ class PostgresTransaction:
 
 def _is_saved(before: StoredBranch, after: StoredBranch, *, alone: bool) -> bool:
     """Whether the branch's row says so already. The count of one that is alone stands in the conversation's."""
-    return before is after or (alone and rows.lane_row(before, alone=True) == rows.lane_row(after, alone=True))
+    return before is after or (alone and rows.branch_row(before, alone=True) == rows.branch_row(after, alone=True))
 
 
 def _largest(changes: Changes) -> int:

@@ -84,7 +84,7 @@ class Watch:
             link = await self._listen()
             self._tried.set()
             if link is None:
-                await self._look()
+                await self._poll()
                 continue
             # What happened until now, nobody has told us. The next time that we have to look, all is new.
             self._stamps.clear()
@@ -101,7 +101,7 @@ class Watch:
         link = None
         try:
             link = await connect(engine.options, engine.options.direct_dsn, engine.queries)
-            await link.connection.add_listener(engine.channel, self._hear)
+            await link.connection.add_listener(engine.channel, self._on_notification)
         except DRIVER as error:
             _log.warning("cannot listen at %s, looking instead: %s", engine.where, error)
             if link is not None:
@@ -124,7 +124,7 @@ class Watch:
                     return
                 self._forget_old()
 
-    def _hear(self, connection: Any, pid: int, channel: str, payload: str) -> None:
+    def _on_notification(self, connection: Any, pid: int, channel: str, payload: str) -> None:
         if payload == EVERYTHING:
             self._wake_all()
             return
@@ -148,7 +148,7 @@ class Watch:
 
     # Looking, where listening is not to be had
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Looks for a while, then lets listening be tried again."""
         interval = self._engine.options.poll_interval
         for _ in range(max(1, int(5 / interval))):
