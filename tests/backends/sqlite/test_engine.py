@@ -265,7 +265,7 @@ def test_whatever_breaks_on_the_writing_thread_leaves_nobody_waiting(
             await store.append("b", [hansard.Message("user", "x")])
             with monkeypatch.context() as patch:
                 # After the commit of several, and while nothing is to be written.
-                patch.setattr(engine.SqliteEngine, "_wipe", broken)
+                patch.setattr(engine.SqliteEngine, "_truncate_wal", broken)
                 patch.setattr(index, "index_some", broken)
                 gone = await asyncio.wait_for(
                     asyncio.gather(*(store.delete_conversation(id) for id in "ab"), return_exceptions=True), PATIENCE
@@ -324,9 +324,9 @@ def test_messages_wait_for_the_index_in_the_order_of_arrival(path: Path) -> None
 
     asyncio.run(run())
     found = rows(path, "SELECT message >> 30, message & 1073741823 FROM search_rows ORDER BY n")
-    lines = [(1, 3), (2, 1), (2, 2), (1, 1), (2, 2), (1, 2), (2, 1)]
+    segments = [(1, 3), (2, 1), (2, 2), (1, 1), (2, 2), (1, 2), (2, 1)]
     seqs = {1: iter(range(1, 10)), 2: iter(range(1, 10))}
-    assert found == [(line, next(seqs[line])) for line, count in lines for _ in range(count)]
+    assert found == [(segment, next(seqs[segment])) for segment, count in segments for _ in range(count)]
 
 
 def test_what_was_deleted_is_physically_gone(path: Path, store: hansard.sync.Store) -> None:
@@ -464,7 +464,7 @@ def test_large_bodies_are_read_off_the_event_loop(path: Path, monkeypatch: pytes
                 threads.append("off the loop")
                 return await run_in_thread(function, *args)
 
-            monkeypatch.setattr(storage, "aside", spy)
+            monkeypatch.setattr(storage, "run_in_thread", spy)
             for count in (10, 1_000_000):
                 assert len(await store.get_messages("small", last=count)) == 1
             assert threads == []

@@ -62,9 +62,9 @@ def test_the_blocking_api_fills_it_now_and_then(tmp_path: Path) -> None:
 def test_what_was_imported_is_indexed(tmp_path: Path) -> None:
     with hansard.sync.connect("memory://") as source:
         source.append("c", [Message("user", "word")] * 1200)
-        lines = list(source.export())
+        segments = list(source.export())
         with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
-            opened.import_(lines)
+            opened.import_(segments)
         with hansard.sync.connect(f"sqlite:///{tmp_path}/b.db") as other:
             source.copy_to(other)
     assert places(tmp_path / "a.db") == places(tmp_path / "b.db") == 1200

@@ -140,8 +140,8 @@ def test_rows_are_found_only_at_the_same_version_and_seq() -> None:
     kept.keep(1, CachedTail((3, 5), [row(5), row(4)], whole=False), 10)
     assert kept.find(1, (3, 5), 2) == [row(5), row(4)]
     assert kept.find(1, (3, 5), 1) == [row(5)]
-    for line, at, wanted in ((1, (3, 5), 3), (1, (4, 5), 1), (1, (3, 6), 1), (2, (3, 5), 1)):
-        assert kept.find(line, at, wanted) is None
+    for segment, at, wanted in ((1, (3, 5), 3), (1, (4, 5), 1), (1, (3, 6), 1), (2, (3, 5), 1)):
+        assert kept.find(segment, at, wanted) is None
     kept.keep(1, CachedTail((3, 5), [row(5)], whole=True), 10)
     assert kept.find(1, (3, 5), 100) == [row(5)]
 
@@ -171,18 +171,18 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail_cache, "_MOST_ROWS", 4)
     monkeypatch.setattr(tail_cache, "_MOST_BYTES", 1000)
     kept = TailCache()
-    for line in range(5):
-        kept.keep(line, CachedTail((1, 1), [row(1)], whole=True), 10)
-    assert [line for line in range(5) if line in kept] == [2, 3, 4]
+    for segment in range(5):
+        kept.keep(segment, CachedTail((1, 1), [row(1)], whole=True), 10)
+    assert [segment for segment in range(5) if segment in kept] == [2, 3, 4]
     for seq in range(2, 8):
         kept.add(AddedRows(2, (seq - 1, seq - 1), (seq, seq), [row(seq)], 10))
     assert kept.find(2, (7, 7), 4) == [row(7), row(6), row(5), row(4)]
     assert kept.find(2, (7, 7), 5) is None
     kept.keep(9, CachedTail((1, 1), [row(1)], whole=True), 10)
-    assert [line for line in range(10) if line in kept] == [2, 4, 9]
+    assert [segment for segment in range(10) if segment in kept] == [2, 4, 9]
     kept.keep(4, CachedTail((1, 5), [row(each) for each in range(5)], whole=True), 10)
     kept.add(AddedRows(9, (1, 1), (2, 2), [row(2)], 600))
-    assert [line for line in range(10) if line in kept] == [2]
+    assert [segment for segment in range(10) if segment in kept] == [2]
     kept.keep(2, CachedTail((8, 8), [row(8), row(7, extra="x" * 500)], whole=False), 10)
     assert 2 not in kept
     kept.keep(2, CachedTail((8, 8), [row(8, extra="x" * 400)], whole=True), 10)

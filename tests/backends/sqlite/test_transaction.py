@@ -192,7 +192,9 @@ def test_a_refused_operation_takes_no_line(path: Path) -> None:
 def used_lines(path: Path) -> list[int]:
     """All lines that branches own or read."""
     found = rows(path, "SELECT line, path FROM branches")
-    return [line for line, _ in found] + [line for _, read in found if read for line, _ in msgspec.json.decode(read)]
+    return [segment for segment, _ in found] + [
+        segment for _, read in found if read for segment, _ in msgspec.json.decode(read)
+    ]
 
 
 def test_a_line_is_never_given_twice(tmp_path: Path) -> None:

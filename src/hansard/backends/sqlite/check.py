@@ -20,7 +20,7 @@ from hansard.backends.sqlite import index, read, rows
 from hansard.backends.sqlite.errors import DRIVER, Unreadable, decodes, translate
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
-from hansard.backends.sqlite.writer import find_entry
+from hansard.backends.sqlite.writer import find_state
 from hansard.errors import Corrupt, HansardError
 from hansard.model import Problem
 
@@ -71,9 +71,9 @@ class Audit:
             problems: list[Problem] = []
             for pk, tenant, id in page:
                 problems += _check_conversation(self._connection, pk, tenant, id, comparison)
-            after = _behind(after, page)
+            after = _last_of(after, page)
             self.seen += len(page)
-            yield problems + comparison.keep_step()
+            yield problems + comparison.catch_up()
         yield from self._blobs()
         while comparison.is_open:
             yield comparison.walk(_TERMS)
@@ -88,10 +88,10 @@ class Audit:
                 for _, tenant, sha256, data in page
                 if not isinstance(data, bytes) or codec.sha256_of(data) != sha256
             ]
-            after = _behind(after, page)
+            after = _last_of(after, page)
 
 
-def _behind(after: int, page: Sequence[Row]) -> int:
+def _last_of(after: int, page: Sequence[Row]) -> int:
     """The place behind a page of rows. In a damaged file it may lie before the last one, and a walk would never end."""
     last: int = page[-1][0]
     if last <= after:
@@ -135,7 +135,7 @@ class IndexAudit:
     def leave_out(self, pk: int) -> None:
         self._unreadable.add(pk)
 
-    def keep_step(self) -> list[Problem]:
+    def catch_up(self) -> list[Problem]:
         return self.walk(self._ahead)
 
     def walk(self, terms: int) -> list[Problem]:
@@ -209,18 +209,18 @@ def _check_conversation(
     """Our own look at a conversation: counts, order, branches, bodies, blobs."""
     where = f"{tenant}/{id}"
     try:
-        entry = find_entry(connection, tenant, id)
+        entry = find_state(connection, tenant, id)
         if entry is None:
             raise Corrupt("it is not found by its id: the index of conversations is damaged", where=where)
         found = [
-            (each.segment, each.message) for each in read.read_rows(connection, entry.head, 0, rows.SEQ_MASK, 1 << 62)
+            (each.segment, each.message) for each in read.read_rows(connection, entry.state, 0, rows.SEQ_MASK, 1 << 62)
         ]
-        comparison.add(pk, entry.head.conversation.user_id)
+        comparison.add(pk, entry.state.conversation.user_id)
     except (HansardError, *DRIVER) as error:
         comparison.leave_out(pk)
         yield Problem(where, str(translate(error, where)))
         return
-    yield from rules.audit(where, entry.head, found)
+    yield from rules.audit(where, entry.state, found)
     for sha256 in {ref.sha256 for _, message in found for ref in message.blobs}:
         if connection.execute(QUERIES["find_blob"], (tenant, sha256)).fetchone() is None:
             yield Problem(where, f"blob {sha256} is missing")

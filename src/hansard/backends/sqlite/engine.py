@@ -60,7 +60,7 @@ class WriteJob(Generic[T]):
     def has_erased(self) -> bool:
         return self.error is None and has_erased(self.value)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Answers the caller, in the caller's event loop."""
         future = self.future
         if future is None or future.done():
@@ -86,7 +86,7 @@ def open_engine(path: Path, durability: str, *, upgrade: bool) -> SqliteEngine:
         return engine
 
 
-def _forget_engines() -> None:
+def _reset_after_fork() -> None:
     # A forked child must not touch its parent's connections; it opens its own.
     global _engines_lock  # noqa: PLW0603
     _engines_lock = threading.Lock()
@@ -94,7 +94,7 @@ def _forget_engines() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_engines)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class SqliteEngine:
@@ -197,7 +197,7 @@ class SqliteEngine:
         """Runs a job in the calling thread and returns when it is committed."""
         self._check_alive()
         with self._lock:
-            value = self._alone(run)
+            value = self._run_alone(run)
             waiting = self._writer.unindexed >= index.PASS and self._writer.arrived < _BULK
             if waiting and self._thread is None:
                 self._index()
@@ -213,19 +213,19 @@ class SqliteEngine:
         if gathered is None:
             # The other tasks of this turn run before the hand-over: what they write goes with it.
             self._gathering[loop] = [job]
-            loop.call_soon(self._hand_over, loop)
+            loop.call_soon(self._submit_gathered, loop)
         else:
             gathered.append(job)
         return future
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _submit_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs = self._gathering.pop(loop)
         try:
             self._enqueue(jobs)
         except HansardError as error:
             for job in jobs:
                 job.error = error
-                job.settle()
+                job.finish()
 
     def _enqueue(self, jobs: list[WriteJob[Any]]) -> None:
         with self._door:
@@ -281,7 +281,7 @@ class SqliteEngine:
         """One pass over what is not indexed. It may fail without harm: a search makes up for it, or says why not."""
         with self._lock:
             try:
-                self._writer.unindexed = self._alone(lambda writer: index.index_some(writer, limit))
+                self._writer.unindexed = self._run_alone(lambda writer: index.index_some(writer, limit))
             except Exception:
                 _log.warning(
                     "the search index of %s was not filled; the next write tries again", self.path, exc_info=True
@@ -292,20 +292,20 @@ class SqliteEngine:
         with self._lock:
             if len(jobs) > 1:
                 try:
-                    self._together(jobs)
+                    self._run_together(jobs)
                 except BaseException:
                     self._writer.rollback()
                 else:
                     # What follows the commit can no longer undo it.
-                    self._settle(jobs)
+                    self._conclude(jobs)
                     return
             for job in jobs:
                 try:
-                    job.value, job.error = self._alone(job.run), None
+                    job.value, job.error = self._run_alone(job.run), None
                 except BaseException as error:
                     job.error = error
 
-    def _alone(self, run: Callable[[SqliteWriter], T]) -> T:
+    def _run_alone(self, run: Callable[[SqliteWriter], T]) -> T:
         """One job in a transaction of its own."""
         writer = self._writer
         try:
@@ -320,10 +320,10 @@ class SqliteEngine:
             if translated is error:
                 raise
             raise translated from error
-        self._tell(writer, 1)
-        return sealed(value, physically_gone=self._wipe() and cleaned) if erases else value
+        self._notify(writer, 1)
+        return with_physically_gone(value, physically_gone=self._truncate_wal() and cleaned) if erases else value
 
-    def _together(self, jobs: list[WriteJob[Any]]) -> None:
+    def _run_together(self, jobs: list[WriteJob[Any]]) -> None:
         """Many jobs in one transaction. One that the rules refuse has changed nothing; any other failure is raised."""
         writer = self._writer
         writer.begin()
@@ -338,19 +338,19 @@ class SqliteEngine:
         self._cleaned = not any(job.has_erased for job in jobs) or index.clean(writer)
         writer.commit()
 
-    def _settle(self, jobs: list[WriteJob[Any]]) -> None:
+    def _conclude(self, jobs: list[WriteJob[Any]]) -> None:
         """After the commit of many: tells who waits, and seals the receipts."""
-        self._tell(self._writer, len(jobs))
+        self._notify(self._writer, len(jobs))
         erasing = [job for job in jobs if job.has_erased]
         if erasing:
-            gone = self._wipe() and self._cleaned
+            gone = self._truncate_wal() and self._cleaned
             for job in erasing:
-                job.value = sealed(job.value, physically_gone=gone)
+                job.value = with_physically_gone(job.value, physically_gone=gone)
 
-    def _tell(self, writer: SqliteWriter, jobs: int) -> None:
+    def _notify(self, writer: SqliteWriter, jobs: int) -> None:
         self.commits += 1
         self.written += jobs
-        writer.keep_tails()
+        writer.update_tails()
         for key in writer.touched:
             self.signals.notify(key)
 
@@ -359,9 +359,9 @@ class SqliteEngine:
         self._check_alive()
         with self._lock, map_errors(str(self.path)):
             self._connection.execute("VACUUM")
-            self._wipe()
+            self._truncate_wal()
 
-    def _wipe(self) -> bool:
+    def _truncate_wal(self) -> bool:
         """After a deletion: moves the log into the file and empties it. False when a reader holds on to it."""
         self.tails.clear()
         self._connection.execute("PRAGMA busy_timeout = 100")
@@ -382,12 +382,12 @@ def has_erased(value: Any) -> bool:
     return kind is Swept or (kind is Removed and bool(value.receipt))
 
 
-def sealed(value: Any, *, physically_gone: bool) -> Any:
+def with_physically_gone(value: Any, *, physically_gone: bool) -> Any:
     """A receipt that says whether what it names is physically gone."""
     if isinstance(value, Receipt):
         return structs.replace(value, physically_gone=physically_gone) if value else value
     if isinstance(value, Removed):
-        return structs.replace(value, receipt=sealed(value.receipt, physically_gone=physically_gone))
+        return structs.replace(value, receipt=with_physically_gone(value.receipt, physically_gone=physically_gone))
     if isinstance(value, Swept):
         # Also where it has removed nothing: it overwrites what earlier deletions have left.
         return structs.replace(value, receipt=structs.replace(value.receipt, physically_gone=physically_gone))
@@ -400,14 +400,14 @@ def _deliver(jobs: list[WriteJob[Any]]) -> None:
     for job in jobs:
         if job.future is not None:
             loops.setdefault(job.future.get_loop(), []).append(job)
-    for loop, settled in loops.items():
+    for loop, committed in loops.items():
         try:
-            loop.call_soon_threadsafe(_settle, settled)
+            loop.call_soon_threadsafe(_finish_all, committed)
         except RuntimeError:
             # The loop was closed while its write ran: the write stands, nobody is left to be told.
             continue
 
 
-def _settle(jobs: list[WriteJob[Any]]) -> None:
+def _finish_all(jobs: list[WriteJob[Any]]) -> None:
     for job in jobs:
-        job.settle()
+        job.finish()

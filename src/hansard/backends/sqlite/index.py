@@ -192,7 +192,7 @@ def change(writer: SqliteWriter, key: int, before: Message, after: Message) -> N
         writer.run("add_search_entry", entry, *columns_of(new, user_id, conversation))
 
 
-def forget(writer: SqliteWriter, above: int, below: int) -> None:
+def remove(writer: SqliteWriter, above: int, below: int) -> None:
     """The messages of a run go. To be called while they are still there."""
     found = writer.run("indexed_between", above, below).fetchall()
     if not found:
@@ -203,9 +203,9 @@ def forget(writer: SqliteWriter, above: int, below: int) -> None:
     writer.run("delete_search_places", above, below)
 
 
-def hand_over(writer: SqliteWriter, entry: CachedState, user_id: str | None) -> None:
+def change_owner(writer: SqliteWriter, entry: CachedState, user_id: str | None) -> None:
     """The conversation gets another owner, who is part of its messages' keys."""
-    before = entry.head.conversation.user_id
+    before = entry.state.conversation.user_id
     if user_id == before:
         return
     writer.flush()

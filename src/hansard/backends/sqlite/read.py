@@ -17,9 +17,9 @@ from hansard import rules
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.rows import Row, run
+from hansard.backends.sqlite.rows import Row, key_range
 from hansard.backends.sqlite.tail_cache import At, CachedTail, TailCache
-from hansard.backends.sqlite.writer import CachedState, find_entry
+from hansard.backends.sqlite.writer import CachedState, find_state
 from hansard.contract.types import Context, ConversationQuery, ConversationState, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
 from hansard.errors import NotFound
@@ -54,8 +54,8 @@ class BranchInfo(Struct, frozen=True, gc=False):
 
 
 def find_visible(connection: sqlite3.Connection, context: Context, id: str) -> CachedState | None:
-    entry = find_entry(connection, context.tenant, id)
-    return entry if entry is not None and rules.is_visible(entry.head.conversation, context) else None
+    entry = find_state(connection, context.tenant, id)
+    return entry if entry is not None and rules.is_visible(entry.state.conversation, context) else None
 
 
 def find_conversation(connection: sqlite3.Connection, context: Context, id: str) -> Conversation | None:
@@ -90,9 +90,9 @@ def find_place(connection: sqlite3.Connection, context: Context, id: str, branch
 
 @decodes
 def _place_of(row: Row, where: str) -> BranchInfo:
-    pk, _, _, count, largest, version, seq, line, path = row
+    pk, _, _, count, largest, version, seq, segment, path = row
     return BranchInfo(
-        pk, index(count), index(largest), (version, seq), StoredBranch("", index(line), rows.path_of(path, where))
+        pk, index(count), index(largest), (version, seq), StoredBranch("", index(segment), rows.path_of(path, where))
     )
 
 
@@ -115,7 +115,7 @@ def get_messages(
     if tails is not None and query.newest_first and query.above is None and query.below is None:
         found = _newest(connection, place, query, tails, query.limit + 1)
     else:
-        found = _line(connection, place.branch.segment, query, query.limit + 1).fetchall()
+        found = _segment(connection, place.branch.segment, query, query.limit + 1).fetchall()
     return Slice(rows.messages_of(found[: query.limit], id), len(found) > query.limit)
 
 
@@ -123,11 +123,11 @@ def _newest(
     connection: sqlite3.Connection, place: BranchInfo, query: MessageQuery, tails: TailCache, wanted: int
 ) -> list[Row]:
     """The last rows of a line, which are asked for more often than all others."""
-    line = place.branch.segment
-    found = tails.find(line, place.at, wanted)
+    segment = place.branch.segment
+    found = tails.find(segment, place.at, wanted)
     if found is None:
-        found = _line(connection, line, query, wanted).fetchall()
-        tails.keep(line, CachedTail(place.at, found, whole=len(found) < wanted), place.largest)
+        found = _segment(connection, segment, query, wanted).fetchall()
+        tails.keep(segment, CachedTail(place.at, found, whole=len(found) < wanted), place.largest)
     return found
 
 
@@ -163,41 +163,43 @@ def _plain(connection: sqlite3.Connection, branch: StoredBranch, query: MessageQ
     """The rows of a branch by seq, one more than the limit if there are more."""
     wanted = _NO_LIMIT if query.limit is None else query.limit + 1
     parts = rules.segments(branch)
-    for line, upto in reversed(parts) if query.newest_first else parts:
-        for row in _line(connection, line, query, wanted, upto):
+    for segment, upto in reversed(parts) if query.newest_first else parts:
+        for row in _segment(connection, segment, query, wanted, upto):
             yield row
             wanted -= wanted > 0
         if wanted == 0:
             return
 
 
-def _line(
-    connection: sqlite3.Connection, line: int, query: MessageQuery, wanted: int, upto: int = rules.NO_END
+def _segment(
+    connection: sqlite3.Connection, segment: int, query: MessageQuery, wanted: int, upto: int = rules.NO_END
 ) -> sqlite3.Cursor:
     """The rows of one line between the query's places."""
     above = query.above[1] if query.above else 0
     if query.below:
         upto = min(upto, query.below[1] - 1)
-    return connection.execute(_TAIL if query.newest_first else _HEAD, (*run(line, above, max(upto, above)), wanted))
+    return connection.execute(
+        _TAIL if query.newest_first else _HEAD, (*key_range(segment, above, max(upto, above)), wanted)
+    )
 
 
 def _select(connection: sqlite3.Connection, branch: StoredBranch, query: MessageQuery) -> Iterator[Row]:
     """The rows of a branch with filters, or by time: line after line, or merged."""
     parts = rules.segments(branch)
     if query.sort == "seq":
-        for line, upto in reversed(parts) if query.newest_first else parts:
-            yield from _filtered(connection, line, upto, query)
+        for segment, upto in reversed(parts) if query.newest_first else parts:
+            yield from _filtered(connection, segment, upto, query)
         return
-    found = [_filtered(connection, line, upto, query) for line, upto in parts]
+    found = [_filtered(connection, segment, upto, query) for segment, upto in parts]
     yield from merge(*found, key=lambda row: (row[5], row[0] & rows.SEQ_MASK), reverse=query.newest_first)
 
 
-def _filtered(connection: sqlite3.Connection, line: int, upto: int, query: MessageQuery) -> sqlite3.Cursor:
+def _filtered(connection: sqlite3.Connection, segment: int, upto: int, query: MessageQuery) -> sqlite3.Cursor:
     """The rows of one line that pass the filters, in the query's order. Built from constant fragments only."""
     by_seq = query.sort == "seq"
     above = query.above[1] if query.above and by_seq else 0
     below = query.below[1] if query.below and by_seq else rules.NO_END
-    values: list[Any] = [*run(line, above, max(min(upto, below - 1), above))]
+    values: list[Any] = [*key_range(segment, above, max(min(upto, below - 1), above))]
     conditions = ["key > ?", "key < ?", *_conditions(query, values)]
     direction = "DESC" if query.newest_first else "ASC"
     order = f"key {direction}" if by_seq else f"created_at {direction}, key {direction}"
@@ -355,12 +357,12 @@ def _listing_sql(
 
 
 def read_rows(
-    connection: sqlite3.Connection, head: ConversationState, after_seq: int, limit: int, max_bytes: int
+    connection: sqlite3.Connection, state: ConversationState, after_seq: int, limit: int, max_bytes: int
 ) -> list[StoredRow]:
     """Messages of all lines in the order of seq."""
-    lines = sorted({line for branch in head.branches.values() for line, _ in rules.segments(branch)})
-    found = [connection.execute(_HEAD, (*run(line, after_seq), limit)) for line in lines]
+    segments = sorted({segment for branch in state.branches.values() for segment, _ in rules.segments(branch)})
+    found = [connection.execute(_HEAD, (*key_range(segment, after_seq), limit)) for segment in segments]
     everything = found[0] if len(found) == 1 else merge(*found, key=lambda row: row[0] & rows.SEQ_MASK)
     taken, _ = _take(everything, limit, max_bytes)
-    messages = rows.messages_of(taken, head.conversation.id)
+    messages = rows.messages_of(taken, state.conversation.id)
     return [StoredRow(row[0] >> rows.SEQ_BITS, message) for row, message in zip(taken, messages, strict=True)]

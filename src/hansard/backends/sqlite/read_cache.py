@@ -45,7 +45,7 @@ class ReadConnection(sqlite3.Connection):
         self._ranges: dict[str, tuple[int, int] | None] = {}
         self._pks: dict[tuple[str, str], int | None] = {}
         self._homes: dict[int, ConversationBranch] = {}
-        self.lines: dict[int, int] = {}
+        self.segments: dict[int, int] = {}
         """The line of each known conversation's active branch, of those that never expire."""
         self._rare: set[tuple[int, str]] = set()
         self._common: set[tuple[int, str]] = set()
@@ -57,7 +57,7 @@ class ReadConnection(sqlite3.Connection):
         if version != self._version:
             self._version = version
             self._state = None
-            for kind in (self._ranges, self._pks, self._homes, self.lines, self._rare):
+            for kind in (self._ranges, self._pks, self._homes, self.segments, self._rare):
                 kind.clear()
 
     def state(self) -> IndexState:
@@ -95,13 +95,13 @@ class ReadConnection(sqlite3.Connection):
         if not missing:
             return
         _room(self._homes)
-        _room(self.lines)
-        for pk, *columns, line, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
+        _room(self.segments)
+        for pk, *columns, segment, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
-            branch = StoredBranch("", line, rows.path_of(path, f"conversation {conversation.id!r}"))
+            branch = StoredBranch("", segment, rows.path_of(path, f"conversation {conversation.id!r}"))
             self._homes[pk] = ConversationBranch(conversation, branch)
             if conversation.expires_at is None:
-                self.lines[pk] = line
+                self.segments[pk] = segment
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
         """Whether few entries of a tenant match: then the quickest way is to look at each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hansard.backends.sqlite import index
-from hansard.backends.sqlite.rows import run
+from hansard.backends.sqlite.rows import key_range
 from hansard.backends.sqlite.writer import CachedState, SqliteWriter
 from hansard.contract.types import Context, ConversationState
 from hansard.model import Receipt, to_micros
@@ -18,17 +18,17 @@ Keys = tuple[int, int]
 def drop(writer: SqliteWriter, context: Context, entry: CachedState) -> Receipt:
     """Removes a conversation with everything that belongs to it."""
     writer.flush()
-    head = entry.head
-    _, released = remove(writer, all_keys(head))
+    state = entry.state
+    _, released = remove(writer, all_keys(state))
     writer.run("delete_branches", entry.pk)
     summaries = writer.run("delete_summaries", entry.pk).rowcount
     records = writer.run("delete_records_of", entry.pk).rowcount
     writer.run("delete_conversation", entry.pk)
-    writer.forget(context.tenant, head.conversation.id)
+    writer.discard(context.tenant, state.conversation.id)
     return Receipt(
         conversations=1,
-        messages=head.conversation.message_count,
-        branches=len(head.branches),
+        messages=state.conversation.message_count,
+        branches=len(state.branches),
         summaries=summaries,
         records=records,
         blobs=drop_blobs(writer, context, released),
@@ -36,20 +36,20 @@ def drop(writer: SqliteWriter, context: Context, entry: CachedState) -> Receipt:
     )
 
 
-def lines_of(head: ConversationState) -> set[int]:
+def segments_of(state: ConversationState) -> set[int]:
     """All lines that a conversation has messages on."""
-    return {line for branch in head.branches.values() for line, _ in segments(branch)}
+    return {segment for branch in state.branches.values() for segment, _ in segments(branch)}
 
 
-def all_keys(head: ConversationState) -> list[Keys]:
-    return [run(line) for line in lines_of(head)]
+def all_keys(state: ConversationState) -> list[Keys]:
+    return [key_range(segment) for segment in segments_of(state)]
 
 
 def remove(writer: SqliteWriter, runs: Iterable[Keys]) -> tuple[int, list[int]]:
     """Removes messages; returns how many there were, and the blobs that they referred to."""
     count, released = 0, []
     for above, below in runs:
-        index.forget(writer, above, below)
+        index.remove(writer, above, below)
         count += writer.run("delete_between", above, below).rowcount
         released += release_blobs(writer, above, below)
     return count, released

@@ -39,18 +39,18 @@ SEQ_MASK = (1 << SEQ_BITS) - 1
 Row = tuple[Any, ...]
 
 
-def pack(line: int, seq: int) -> int:
+def pack(segment: int, seq: int) -> int:
     """The key of a message: its line and its place on it."""
-    return line << SEQ_BITS | seq
+    return segment << SEQ_BITS | seq
 
 
 def unpack(key: int) -> tuple[int, int]:
     return key >> SEQ_BITS, key & SEQ_MASK
 
 
-def run(line: int, above: int = 0, upto: int = SEQ_MASK) -> tuple[int, int]:
+def key_range(segment: int, above: int = 0, upto: int = SEQ_MASK) -> tuple[int, int]:
     """The open interval of keys of a line after seq `above`, up to and with seq `upto`."""
-    return pack(line, above), pack(line, min(upto, SEQ_MASK)) + 1
+    return pack(segment, above), pack(segment, min(upto, SEQ_MASK)) + 1
 
 
 @decodes
@@ -130,9 +130,9 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
     ]
 
 
-def conversation_row(head: ConversationState, largest: int) -> Row:
+def conversation_row(state: ConversationState, largest: int) -> Row:
     """The columns of `save_conversation`, in order."""
-    conversation = head.conversation
+    conversation = state.conversation
     created_at, last_at = to_micros(conversation.created_at), to_micros(conversation.last_message_at)
     return (
         conversation.user_id,
@@ -150,15 +150,15 @@ def conversation_row(head: ConversationState, largest: int) -> Row:
         conversation.branch,
         conversation.expires_at and to_micros(conversation.expires_at),
         conversation.archived_at and to_micros(conversation.archived_at),
-        head.seq,
-        head.has_tombstones,
+        state.seq,
+        state.has_tombstones,
         largest,
     )
 
 
-def counters_row(head: ConversationState, largest: int, pk: int) -> Row:
+def counters_row(state: ConversationState, largest: int, pk: int) -> Row:
     """The columns of `save_counters`, in order."""
-    conversation = head.conversation
+    conversation = state.conversation
     updated = to_micros(conversation.updated_at)
     last = conversation.last_message_at
     # Most appends give both the same moment.
@@ -170,19 +170,19 @@ def counters_row(head: ConversationState, largest: int, pk: int) -> Row:
         active_at,
         conversation.message_count,
         conversation.version,
-        head.seq,
+        state.seq,
         largest,
         pk,
     )
 
 
 @decodes
-def lane_of(row: Row, count: int, where: str) -> StoredBranch:
+def branch_of(row: Row, count: int, where: str) -> StoredBranch:
     """From the columns of `find_head` after the conversation's. `count` stands in while the branch is alone."""
-    id, line, path, own_count, parent, from_seq, created_at = row
+    id, segment, path, own_count, parent, from_seq, created_at = row
     return StoredBranch(
         id,
-        index(line),
+        index(segment),
         path_of(path, where),
         count if own_count is None else index(own_count),
         parent,
@@ -193,10 +193,10 @@ def lane_of(row: Row, count: int, where: str) -> StoredBranch:
 
 @decodes
 def path_of(text: str | None, where: str) -> tuple[tuple[int, int], ...]:
-    return () if text is None else tuple((index(line), index(upto)) for line, upto in codec.decode(text, where))
+    return () if text is None else tuple((index(segment), index(upto)) for segment, upto in codec.decode(text, where))
 
 
-def lane_row(pk: int, branch: StoredBranch, *, alone: bool) -> Row:
+def branch_row(pk: int, branch: StoredBranch, *, alone: bool) -> Row:
     """The columns of `save_branch` after the line, in order. A branch that is alone has its conversation's count."""
     path = codec.encode(branch.path) if branch.path else None
     count = None if alone else branch.count
@@ -206,7 +206,7 @@ def lane_row(pk: int, branch: StoredBranch, *, alone: bool) -> Row:
 # Messages
 
 
-def message_rows(line: int, conversation: int, placed: Iterable[tuple[Message, Draft]]) -> list[Row]:
+def message_rows(segment: int, conversation: int, placed: Iterable[tuple[Message, Draft]]) -> list[Row]:
     """The columns of `insert_message`, in order, and those of `insert_rare_message` where one of them is needed.
 
     Messages of one call mostly have the same time.
@@ -217,7 +217,7 @@ def message_rows(line: int, conversation: int, placed: Iterable[tuple[Message, D
         if message.created_at is not time:
             time, micros = message.created_at, to_micros(message.created_at)
         row: Row = (
-            pack(line, message.seq),
+            pack(segment, message.seq),
             conversation,
             message.id,
             message.role,

@@ -177,8 +177,8 @@ def _run(connection: sqlite3.Connection, migration: SqliteMigration) -> None:
 def _statements(sql: str) -> Iterator[str]:
     """executescript would commit first: the statements run one by one, inside our transaction."""
     statement = ""
-    for line in sql.splitlines(keepends=True):
-        statement += line
+    for segment in sql.splitlines(keepends=True):
+        statement += segment
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""

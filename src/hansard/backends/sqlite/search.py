@@ -64,7 +64,7 @@ class SqliteSearch:
         self._is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
         """Every conversation of the tenant is searched, unless it has expired."""
 
-    def run(self) -> Matches:
+    def find(self) -> Matches:
         if not self._locate():
             return Matches([])
         limit = self.lookup.limit
@@ -153,18 +153,18 @@ class SqliteSearch:
         if self.lookup.all_branches:
             return False
         if self.home is not None:
-            line = self.home.branch.segment
-            return all(row[_KEY] >> rows.SEQ_BITS == line for row in first)
+            segment = self.home.branch.segment
+            return all(row[_KEY] >> rows.SEQ_BITS == segment for row in first)
         if len({row[_CREATED_AT] for row in first}) < len(first):
             return False
         pks = {row[_CONVERSATION] for row in first}
         self.connection.find_homes(pks)
-        lines = self.connection.lines
-        if not self._is_open or not lines.keys() >= pks:
+        segments = self.connection.segments
+        if not self._is_open or not segments.keys() >= pks:
             homes = {pk: self._home(pk) for pk in pks}
-            lines = {pk: home.branch.segment for pk, home in homes.items() if home is not None}
+            segments = {pk: home.branch.segment for pk, home in homes.items() if home is not None}
         # Those of a conversation that is not searched have a line that none has.
-        return [row[_KEY] >> rows.SEQ_BITS for row in first] == [lines.get(row[_CONVERSATION], 0) for row in first]
+        return [row[_KEY] >> rows.SEQ_BITS for row in first] == [segments.get(row[_CONVERSATION], 0) for row in first]
 
     def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> int:
         """Adds what the index has, from the newest entry down, until no older one can be among the newest wanted.
@@ -213,7 +213,7 @@ class SqliteSearch:
         if branch.path or self.lookup.all_branches:
             values.append(self.pk)
             return " AND m.conversation = ?"
-        values += rows.run(branch.segment)
+        values += rows.key_range(branch.segment)
         return " AND r.message > ? AND r.message < ?"
 
     def _newest_entry(self) -> int:
@@ -271,7 +271,7 @@ def search(connection: ReadConnection, context: Context, lookup: Lookup) -> Matc
             found=str(state.version),
             wanted=str(VERSION),
         )
-    return None if state.tail > TAIL else SqliteSearch(connection, context, lookup).run()
+    return None if state.tail > TAIL else SqliteSearch(connection, context, lookup).find()
 
 
 def is_quick(lookup: Lookup) -> bool:

@@ -125,7 +125,7 @@ class SqliteStorage:
             if entry is None:
                 return None
             tombstones = read.find_tombstones(connection, context, wants.tombstones)
-            return entry.head, answer(connection, context, entry, wants, tombstones)
+            return entry.state, answer(connection, context, entry, wants, tombstones)
 
         return self._read(run)
 
@@ -153,7 +153,7 @@ class SqliteStorage:
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         def run(connection: sqlite3.Connection) -> list[Row]:
             entry = read.find_visible(connection, context, id)
-            return read.read_rows(connection, entry.head, after_seq, limit, max_bytes) if entry else []
+            return read.read_rows(connection, entry.state, after_seq, limit, max_bytes) if entry else []
 
         return await self._long_read(run)
 

@@ -38,7 +38,7 @@ class CachedTail(Struct, frozen=True, gc=False):
 class AddedRows(Struct, frozen=True, gc=False):
     """What an append put at the end of a line."""
 
-    line: int
+    segment: int
     before: At
     at: At
     rows: list[Row]
@@ -53,42 +53,42 @@ class TailCache:
         self._tails: Cache[int, CachedTail] = Cache(_MOST_TAILS)
         self.clear = self._tails.clear
 
-    def __contains__(self, line: int) -> bool:
-        return line in self._tails
+    def __contains__(self, segment: int) -> bool:
+        return segment in self._tails
 
-    def find(self, line: int, at: At, wanted: int) -> list[Row] | None:
+    def find(self, segment: int, at: At, wanted: int) -> list[Row] | None:
         """The newest rows, as many as wanted or all that there are; None when the file has to be read."""
-        tail = self._tails.peek(line)
+        tail = self._tails.peek(segment)
         if tail is None or tail.at != at or not (tail.whole or len(tail.rows) >= wanted):
             return None
         return tail.rows[:wanted]
 
-    def keep(self, line: int, tail: CachedTail, largest: int) -> None:
+    def keep(self, segment: int, tail: CachedTail, largest: int) -> None:
         """Remembers what was read."""
         extra = _longest_extra(tail.rows)
         if extra is not None:
-            self._put(line, structs.replace(tail, extra=extra), largest)
+            self._put(segment, structs.replace(tail, extra=extra), largest)
 
     def add(self, added: AddedRows) -> None:
         """Remembers what was appended, and as much of what stood before it as readers have asked for."""
-        tail = self._tails.peek(added.line)
+        tail = self._tails.peek(added.segment)
         if tail is None:
             return
         extra = _longest_extra(added.rows)
         if tail.at != added.before or extra is None:
-            self._tails.pop(added.line)
+            self._tails.pop(added.segment)
             return
         rows = [*added.rows, *tail.rows]
         whole = tail.whole and len(rows) <= _MOST_ROWS
         if not whole:
             del rows[len(tail.rows) :]
-        self._put(added.line, CachedTail(added.at, rows, whole, max(extra, tail.extra)), added.largest)
+        self._put(added.segment, CachedTail(added.at, rows, whole, max(extra, tail.extra)), added.largest)
 
-    def _put(self, line: int, tail: CachedTail, largest: int) -> None:
+    def _put(self, segment: int, tail: CachedTail, largest: int) -> None:
         if len(tail.rows) > _MOST_ROWS or (largest + tail.extra) * len(tail.rows) > _MOST_BYTES:
-            self._tails.pop(line)
+            self._tails.pop(segment)
         else:
-            self._tails.put(line, tail)
+            self._tails.put(segment, tail)
 
 
 @decodes

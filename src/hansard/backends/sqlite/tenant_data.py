@@ -68,7 +68,7 @@ def write_records(writer: SqliteWriter, context: Context, writes: Sequence[Recor
     for write in writes:
         key, owner = (write.namespace, write.key), None
         if write.conversation_id is not None and not write.delete:
-            owner = writer.need(context, write.conversation_id).pk
+            owner = writer.require(context, write.conversation_id).pk
         if key not in owners and (found := _found(writer, context, write, owner)) is not None:
             current[key] = found
         owners[key] = owner
@@ -172,7 +172,7 @@ def sweep(writer: SqliteWriter, context: Context, limit: int) -> Swept:
     for pk in blobs:
         writer.run("drop_blob", pk, now)
     tombstones = writer.run("delete_old_tombstones", to_micros(context.now - rules.TOMBSTONE_LIFE)).rowcount
-    writer.forget_tombstones()
+    writer.clear_tombstones()
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
     # An index of another version stays as it is until it is built anew: to come again would not help.
     cleaned = index.clean(writer, _SWEPT_PAGES) or not index.state_of(writer.connection).is_ours
@@ -230,6 +230,6 @@ def delete_tenant(writer: SqliteWriter, context: Context) -> Receipt:
     blobs = writer.run("delete_tenant_blobs", context.tenant).rowcount
     usage_rows = writer.run("delete_tenant_usage", context.tenant).rowcount
     writer.run("delete_tenant_tombstones", context.tenant)
-    writer.forget_tombstones()
+    writer.clear_tombstones()
     writer.run("delete_search_tenant", context.tenant)
     return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)

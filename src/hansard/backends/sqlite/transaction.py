@@ -16,7 +16,7 @@ from msgspec import structs
 from hansard import codec, rules
 from hansard.backends.sqlite import index, read, removal, rows, tenant_data
 from hansard.backends.sqlite.queries import QUERIES
-from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, pack, run
+from hansard.backends.sqlite.rows import SEQ_BITS, SEQ_MASK, Row, key_range, pack
 from hansard.backends.sqlite.writer import CachedState, SqliteWriter
 from hansard.blocking import run_to_end
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
@@ -39,15 +39,15 @@ def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> A
     entry = writer.load(context.tenant, id)
     if entry is None or not _are_plain(writer, context, entry, append):
         return run_to_end(operations.append(SqliteTransaction(writer, context, id, entry), append))
-    before = entry.head
+    before = entry.state
     plan = rules.plan_append(context, before, append, {})
-    line, fresh = plan.branch.segment, plan.fresh
-    made = rows.message_rows(line, entry.pk, fresh)
+    segment, fresh = plan.branch.segment, plan.fresh
+    made = rows.message_rows(segment, entry.pk, fresh)
     for _, draft in fresh:
         entry.largest = max(entry.largest, draft.size)
     writer.save_later(context.tenant, id, entry, plan.state)
     writer.insert_later(made)
-    writer.add_later(line, before, plan.state, made, entry.largest)
+    writer.add_later(segment, before, plan.state, made, entry.largest)
     if append.count_usage and (usage := usage_of(plan.state.conversation, plan.result)):
         writer.add_usage(context.tenant, usage)
     return Appended(plan.result, plan.state.conversation.version, len(fresh))
@@ -55,10 +55,10 @@ def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> A
 
 def _are_plain(writer: SqliteWriter, context: Context, entry: CachedState, append: Append) -> bool:
     """Whether there is nothing to decide and nothing to write but messages, none of them stored or deleted before."""
-    head = entry.head
-    if append.records or append.user_id not in (None, head.conversation.user_id):
+    state = entry.state
+    if append.records or append.user_id not in (None, state.conversation.user_id):
         return False
-    if not rules.is_visible(head.conversation, context):
+    if not rules.is_visible(state.conversation, context):
         return False
     ids: set[str] = set()
     given = 0
@@ -72,25 +72,25 @@ def _are_plain(writer: SqliteWriter, context: Context, entry: CachedState, appen
         writer.flush()
         if len(ids) < given or read.find(writer.connection, entry.pk, [*ids]):
             return False
-    digests = () if append.revive else rules.digests_to_check(context, head, append.drafts)
+    digests = () if append.revive else rules.digests_to_check(context, state, append.drafts)
     return bool(append.drafts) and not (digests and any(writer.tombstone(context.tenant, each) for each in digests))
 
 
 class SqliteTransaction:
-    __slots__ = ("_entry", "_new_line", "_writer", "context", "id", "state")
+    __slots__ = ("_entry", "_new_segment", "_writer", "context", "id", "state")
 
     def __init__(self, writer: SqliteWriter, context: Context, id: str, entry: CachedState | None) -> None:
         self.context = context
         self.id = id
-        self.state = entry.head if entry else None
+        self.state = entry.state if entry else None
         self._writer = writer
         self._entry = entry
-        self._new_line: int | None = None
-        """The last line that the operation has asked for."""
+        self._new_segment: int | None = None
+        """The last segment that the operation has asked for."""
 
     def new_segment(self) -> int:
-        self._new_line = self._writer.give_line()
-        return self._new_line
+        self._new_segment = self._writer.new_segment()
+        return self._new_segment
 
     async def get(self, wants: Wants) -> Found:
         writer, tenant = self._writer, self.context.tenant
@@ -108,7 +108,7 @@ class SqliteTransaction:
             self._store(changes, changes.state, only_adds=not removes)
         if changes.update is not None:
             released += self._update(changes.update)
-        lost = self._store_beside(changes)
+        lost = self._store_tenant_data(changes)
         if not (lost or released):
             return gone
         blobs = removal.drop_blobs(self._writer, self.context, released)
@@ -128,7 +128,7 @@ class SqliteTransaction:
             return Applied(**counts), []
         writer.flush()
         if changes.wipes == "messages":
-            messages, released = removal.remove(writer, removal.all_keys(entry.head))
+            messages, released = removal.remove(writer, removal.all_keys(entry.state))
             return Applied(messages=messages, summaries=writer.run("delete_summaries", entry.pk).rowcount), released
         keys = [pack(segment, message.seq) for segment, message in changes.remove]
         runs = [*((key - 1, key + 1) for key in keys), *map(_keys, changes.remove_runs)]
@@ -137,21 +137,21 @@ class SqliteTransaction:
 
     # What comes
 
-    def _keep_line(self, line: int, state: ConversationState) -> None:
-        """The file counts only the lines of new branches by itself."""
-        stored = self._entry.head.branches if self._entry else {}
-        if line not in [branch.segment for id, branch in state.branches.items() if id not in stored]:
-            self._writer.reserve(line)
+    def _reserve_segment(self, segment: int, state: ConversationState) -> None:
+        """Reserves a segment that no new branch owns: the file itself counts only those of new branches."""
+        stored = self._entry.state.branches if self._entry else {}
+        if segment not in [branch.segment for id, branch in state.branches.items() if id not in stored]:
+            self._writer.reserve(segment)
 
     def _store(self, changes: Changes, state: ConversationState, *, only_adds: bool) -> None:
         """Saves the state and adds messages. Lines that are only added to can still be read from the kept tails."""
         writer, context, entry, insert = self._writer, self.context, self._entry, changes.insert
-        if self._new_line is not None:
-            self._keep_line(self._new_line, state)
+        if self._new_segment is not None:
+            self._reserve_segment(self._new_segment, state)
         largest = max([draft.size for _, fresh in insert for _, draft in fresh], default=0) if insert else 0
         if changes.update is not None and changes.update.draft is not None:
             largest = changes.update.draft.size
-        before = entry.head if entry is not None and only_adds else None
+        before = entry.state if entry is not None and only_adds else None
         if entry is None:
             entry = self._entry = writer.insert(context.tenant, state, largest)
         else:
@@ -159,25 +159,25 @@ class SqliteTransaction:
         for sha256, data in changes.blobs.items():
             # They need no time to be kept: a message refers to them at once.
             writer.run("keep_blob", context.tenant, sha256, 0, data)
-        for line, fresh in insert:
-            made = rows.message_rows(line, entry.pk, fresh)
+        for segment, fresh in insert:
+            made = rows.message_rows(segment, entry.pk, fresh)
             writer.insert_later(made)
             for message, _ in fresh:
                 if message.blobs:
-                    self._use_blobs(pack(line, message.seq), message)
+                    self._use_blobs(pack(segment, message.seq), message)
             if before is not None:
-                writer.add_later(line, before, state, made, entry.largest)
+                writer.add_later(segment, before, state, made, entry.largest)
 
     def _save(self, entry: CachedState, state: ConversationState, largest: int) -> None:
         writer, tenant = self._writer, self.context.tenant
-        if state is entry.head and largest <= entry.largest:
+        if state is entry.state and largest <= entry.largest:
             writer.touch(tenant, self.id)
             return
         entry.largest = max(entry.largest, largest)
-        if _only_counts(entry.head, state):
+        if _only_counts(entry.state, state):
             writer.save_later(tenant, self.id, entry, state)
         else:
-            index.hand_over(writer, entry, state.conversation.user_id)
+            index.change_owner(writer, entry, state.conversation.user_id)
             writer.save(tenant, self.id, entry, state)
 
     def _update(self, update: Update) -> list[int]:
@@ -198,7 +198,7 @@ class SqliteTransaction:
         for ref in message.blobs:
             self._writer.run("use_blob", key, self.context.tenant, ref.sha256)
 
-    def _store_beside(self, changes: Changes) -> int:
+    def _store_tenant_data(self, changes: Changes) -> int:
         """Summaries, tombstones, usage and records; returns how many summaries went."""
         writer, context, entry = self._writer, self.context, self._entry
         if changes.lost_summaries and entry is not None:
@@ -208,7 +208,7 @@ class SqliteTransaction:
         if changes.new_summary is not None and entry is not None:
             writer.run("insert_summary", *rows.summary_row(entry.pk, changes.new_summary))
         if changes.tombstones:
-            writer.bury(context.tenant, changes.tombstones, context.now)
+            writer.add_tombstones(context.tenant, changes.tombstones, context.now)
         if changes.usage:
             writer.add_usage(context.tenant, changes.usage)
         for change in changes.records:
@@ -232,11 +232,11 @@ def _only_counts(before: ConversationState, after: ConversationState) -> bool:
         and one.expires_at is other.expires_at
         and one.archived_at is other.archived_at
         and before.has_tombstones is after.has_tombstones
-        and (before.branches is after.branches or _are_same_lines(before.branches, after.branches))
+        and (before.branches is after.branches or _are_same_segments(before.branches, after.branches))
     )
 
 
-def _are_same_lines(before: Mapping[str, StoredBranch], after: Mapping[str, StoredBranch]) -> bool:
+def _are_same_segments(before: Mapping[str, StoredBranch], after: Mapping[str, StoredBranch]) -> bool:
     if before.keys() != after.keys():
         return False
     return all(branch.segment == before[id].segment and branch.path is before[id].path for id, branch in after.items())
@@ -261,7 +261,7 @@ def answer(
         found["records"] = {key: record for key, record in records if record is not None}
     if entry is None:
         return Found(**found)
-    id = entry.head.conversation.id
+    id = entry.state.conversation.id
     if wants.ids:
         found["by_id"] = {each[1].id: each for each in _placed(read.find(connection, entry.pk, wants.ids), id)}
     if wants.runs:
@@ -269,7 +269,7 @@ def answer(
     if wants.spans:
         found["spans"] = [_span(connection, each) for each in wants.spans]
     if wants.last_time_without:
-        found["last_time"] = _last_time(connection, entry.head, wants.last_time_without)
+        found["last_time"] = _last_time(connection, entry.state, wants.last_time_without)
     if wants.summaries:
         summaries = connection.execute(QUERIES["find_summaries"], (entry.pk,))
         found["summaries"] = [rows.summary_of(row, id) for row in summaries]
@@ -277,7 +277,7 @@ def answer(
 
 
 def _keys(part: Run) -> tuple[int, int]:
-    return run(part.segment, part.after, max(part.after, part.upto))
+    return key_range(part.segment, part.after, max(part.after, part.upto))
 
 
 def _placed(found: Sequence[Row], id: str) -> list[Placed]:
@@ -303,18 +303,18 @@ def _span(connection: sqlite3.Connection, part: Run) -> Span:
     return Span(count, first & SEQ_MASK, last & SEQ_MASK) if count else Span()
 
 
-def _last_time(connection: sqlite3.Connection, head: ConversationState, without: Without) -> datetime | None:
+def _last_time(connection: sqlite3.Connection, state: ConversationState, without: Without) -> datetime | None:
     """The time of the newest message that would be left without these."""
-    left = [_last_left(connection, line, without) for line in removal.lines_of(head)]
+    left = [_last_left(connection, segment, without) for segment in removal.segments_of(state)]
     last = max((row for row in left if row), key=lambda row: row[0] & SEQ_MASK, default=None)
     return rows.moment_of(last[2]) if last else None
 
 
-def _last_left(connection: sqlite3.Connection, line: int, without: Without) -> Row | None:
-    runs = [each for each in without.runs if each.segment == line]
+def _last_left(connection: sqlite3.Connection, segment: int, without: Without) -> Row | None:
+    runs = [each for each in without.runs if each.segment == segment]
     end = min((each.after for each in runs if each.upto >= SEQ_MASK), default=SEQ_MASK)
     ids = frozenset(without.ids)
-    for row in connection.execute(QUERIES["times_between"], run(line, 0, end)):
+    for row in connection.execute(QUERIES["times_between"], key_range(segment, 0, end)):
         seq = row[0] & SEQ_MASK
         if row[1] not in ids and not any(each.after < seq <= each.upto for each in runs):
             return tuple(row)

@@ -38,13 +38,13 @@ _BRANCH = 19
 class CachedState:
     """A conversation as the writer knows it."""
 
-    __slots__ = ("head", "largest", "pk", "saved")
+    __slots__ = ("largest", "pk", "saved", "state")
 
-    def __init__(self, pk: int, head: ConversationState, largest: int) -> None:
+    def __init__(self, pk: int, state: ConversationState, largest: int) -> None:
         self.pk = pk
-        self.head = head
+        self.state = state
         self.largest = largest
-        self.saved = head.branches
+        self.saved = state.branches
         """The branches as they stand in the file."""
 
 
@@ -84,12 +84,12 @@ class SqliteWriter:
         self.touched.clear()
         version = self.execute(_DATA_VERSION).fetchone()[0]
         if version != self._data_version:
-            self._forget_all()
+            self._clear_caches()
             self._data_version = version
         elif len(self._entries) > _MOST or len(self._tombstones) > _MOST:
-            self._forget_all()
+            self._clear_caches()
 
-    def _forget_all(self) -> None:
+    def _clear_caches(self) -> None:
         self._entries.clear()
         self._tombstones.clear()
         self._last_line = None
@@ -98,14 +98,14 @@ class SqliteWriter:
         self.flush()
         self.execute("COMMIT")
 
-    def keep_tails(self) -> None:
+    def update_tails(self) -> None:
         """After the commit: what was appended is added to the rows that are kept."""
         added, self._added = self._added, []
         for each in added:
             self.tails.add(each)
 
     def rollback(self) -> None:
-        self._forget_all()
+        self._clear_caches()
         self._dirty.clear()
         self._messages.clear()
         self._added.clear()
@@ -133,15 +133,15 @@ class SqliteWriter:
         key = (tenant, id)
         entry = self._entries.get(key)
         if entry is None:
-            entry = find_entry(self.connection, tenant, id)
+            entry = find_state(self.connection, tenant, id)
             if entry is not None:
                 self._entries[key] = entry
         return entry
 
-    def need(self, context: Context, id: str) -> CachedState:
+    def require(self, context: Context, id: str) -> CachedState:
         """A conversation that the context must be able to see."""
         entry = self.load(context.tenant, id)
-        if entry is None or not rules.is_visible(entry.head.conversation, context):
+        if entry is None or not rules.is_visible(entry.state.conversation, context):
             raise rules.not_found(id)
         return entry
 
@@ -149,61 +149,63 @@ class SqliteWriter:
         self.touched.add((tenant, id))
         self._marks += 1
 
-    def save_later(self, tenant: str, id: str, entry: CachedState, head: ConversationState) -> None:
+    def save_later(self, tenant: str, id: str, entry: CachedState, state: ConversationState) -> None:
         """Counters only: an append to a conversation that exists."""
-        entry.head = head
+        entry.state = state
         key = (tenant, id)
         self._dirty[key] = entry
         self.touched.add(key)
         self._marks += 1
 
-    def save(self, tenant: str, id: str, entry: CachedState, head: ConversationState) -> None:
+    def save(self, tenant: str, id: str, entry: CachedState, state: ConversationState) -> None:
         """Everything: the conversation's row and its branches."""
         # What an append left for later is stored first: only changes against the file are saved below.
         self.flush()
-        before, entry.head = entry.head, head
-        self.run("save_conversation", *rows.conversation_row(head, entry.largest), entry.pk)
-        if head.branches is not before.branches:
-            self._save_lanes(entry, before.branches, head.branches)
-        entry.saved = head.branches
+        before, entry.state = entry.state, state
+        self.run("save_conversation", *rows.conversation_row(state, entry.largest), entry.pk)
+        if state.branches is not before.branches:
+            self._save_branches(entry, before.branches, state.branches)
+        entry.saved = state.branches
         self.touch(tenant, id)
 
-    def _save_lanes(self, entry: CachedState, before: dict[str, StoredBranch], after: dict[str, StoredBranch]) -> None:
+    def _save_branches(
+        self, entry: CachedState, before: dict[str, StoredBranch], after: dict[str, StoredBranch]
+    ) -> None:
         for id in before.keys() - after.keys():
             self.run("delete_branch", entry.pk, id)
         # A branch that is no longer alone, or is alone again, is saved too: its count moves.
-        same_company = (len(before) > 1) == (len(after) > 1)
+        same_count_row = (len(before) > 1) == (len(after) > 1)
         for id, branch in after.items():
-            if not (same_company and branch is before.get(id)):
-                self._save_lane(entry.pk, branch, alone=len(after) == 1)
+            if not (same_count_row and branch is before.get(id)):
+                self._save_branch(entry.pk, branch, alone=len(after) == 1)
 
-    def _save_lane(self, pk: int, branch: StoredBranch, *, alone: bool) -> None:
-        self.run("save_branch", branch.segment, *rows.lane_row(pk, branch, alone=alone))
+    def _save_branch(self, pk: int, branch: StoredBranch, *, alone: bool) -> None:
+        self.run("save_branch", branch.segment, *rows.branch_row(pk, branch, alone=alone))
 
-    def insert(self, tenant: str, head: ConversationState, largest: int) -> CachedState:
+    def insert(self, tenant: str, state: ConversationState, largest: int) -> CachedState:
         """A new conversation with its branches."""
-        id = head.conversation.id
-        pk = self.run("insert_conversation", tenant, id, *rows.conversation_row(head, largest)).lastrowid
+        id = state.conversation.id
+        pk = self.run("insert_conversation", tenant, id, *rows.conversation_row(state, largest)).lastrowid
         assert pk is not None
-        for branch in head.branches.values():
-            self._save_lane(pk, branch, alone=len(head.branches) == 1)
-        entry = self._entries[tenant, id] = CachedState(pk, head, largest)
+        for branch in state.branches.values():
+            self._save_branch(pk, branch, alone=len(state.branches) == 1)
+        entry = self._entries[tenant, id] = CachedState(pk, state, largest)
         self.touch(tenant, id)
         return entry
 
-    def give_line(self) -> int:
-        """A line that was never given. It is kept by saving a branch, or by `reserve`; until then nothing is stored."""
+    def new_segment(self) -> int:
+        """Returns a number that no segment has had. Saving a branch keeps it, or `reserve`; until then nothing is stored."""
         if self._last_line is None:
             self._last_line = int(self.one("last_line")[0])
         self._last_line += 1
         return self._last_line
 
-    def reserve(self, line: int) -> None:
+    def reserve(self, segment: int) -> None:
         """Keeps a line that no branch owns from being given again."""
-        self.run("reserve_line", line)
+        self.run("reserve_line", segment)
         self.run("release_line")
 
-    def forget(self, tenant: str, id: str) -> None:
+    def discard(self, tenant: str, id: str) -> None:
         """The conversation is gone."""
         self._entries.pop((tenant, id), None)
         self._dirty.pop((tenant, id), None)
@@ -220,13 +222,13 @@ class SqliteWriter:
             found = self._tombstones[key] = rows.moment_of(row[0]) if row else None
             return found
 
-    def bury(self, tenant: str, digests: Iterable[str], at: datetime) -> None:
+    def add_tombstones(self, tenant: str, digests: Iterable[str], at: datetime) -> None:
         for digest in digests:
             self.run("bury", tenant, digest, to_micros(at))
             # A later time may be stored already: it is looked up when it is asked for.
             self._tombstones.pop((tenant, digest), None)
 
-    def forget_tombstones(self) -> None:
+    def clear_tombstones(self) -> None:
         """Some were deleted from the file."""
         self._tombstones.clear()
 
@@ -242,12 +244,12 @@ class SqliteWriter:
         self._marks += 1
 
     def add_later(
-        self, line: int, before: ConversationState, after: ConversationState, inserted: list[rows.Row], largest: int
+        self, segment: int, before: ConversationState, after: ConversationState, inserted: list[rows.Row], largest: int
     ) -> None:
         """An append to a line: who reads its end again need not read it from the file."""
-        if line in self.tails:
+        if segment in self.tails:
             made = rows.as_read(inserted)
-            self._added.append(AddedRows(line, _place_of(before), _place_of(after), made, largest))
+            self._added.append(AddedRows(segment, _place_of(before), _place_of(after), made, largest))
 
     def flush(self) -> None:
         """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
@@ -266,9 +268,9 @@ class SqliteWriter:
             self._messages.clear()
         if self._dirty:
             entries = self._dirty.values()
-            self._many(_SAVE_COUNTERS, [rows.counters_row(each.head, each.largest, each.pk) for each in entries])
+            self._many(_SAVE_COUNTERS, [rows.counters_row(each.state, each.largest, each.pk) for each in entries])
             for entry in entries:
-                if len(entry.head.branches) > 1:
+                if len(entry.state.branches) > 1:
                     self._save_counts(entry)
             self._dirty.clear()
         self._flushed += self.connection.total_changes - before
@@ -290,10 +292,10 @@ class SqliteWriter:
 
     def _save_counts(self, entry: CachedState) -> None:
         """The counts of the branches that were appended to; most of many have not changed."""
-        for id, branch in entry.head.branches.items():
+        for id, branch in entry.state.branches.items():
             if branch is not entry.saved.get(id):
                 self.run("save_count", branch.count, branch.segment)
-        entry.saved = entry.head.branches
+        entry.saved = entry.state.branches
 
     def _many(self, sql: str, values: list[rows.Row]) -> None:
         if len(values) == 1:
@@ -302,23 +304,25 @@ class SqliteWriter:
             self.connection.executemany(sql, values)
 
 
-def _place_of(head: ConversationState) -> tuple[int, int]:
-    return head.conversation.version, head.seq
+def _place_of(state: ConversationState) -> tuple[int, int]:
+    return state.conversation.version, state.seq
 
 
-def find_entry(connection: sqlite3.Connection, tenant: str, id: str) -> CachedState | None:
+def find_state(connection: sqlite3.Connection, tenant: str, id: str) -> CachedState | None:
     """A conversation with its branches."""
     found = connection.execute(_FIND_HEAD, (tenant, id)).fetchall()
-    return _entry_of(found, f"conversation {id!r} of tenant {tenant!r}") if found else None
+    return _state_of(found, f"conversation {id!r} of tenant {tenant!r}") if found else None
 
 
 @decodes
-def _entry_of(found: list[rows.Row], where: str) -> CachedState:
+def _state_of(found: list[rows.Row], where: str) -> CachedState:
     first = found[0]
     seq, has_tombstones, largest = first[_BRANCH - 3 : _BRANCH]
     conversation = rows.conversation_of(first[1 : _BRANCH - 3], where)
     branches = (
-        rows.lane_of(row[_BRANCH:], conversation.message_count, where) for row in found if row[_BRANCH] is not None
+        rows.branch_of(row[_BRANCH:], conversation.message_count, where) for row in found if row[_BRANCH] is not None
     )
-    head = ConversationState(conversation, index(seq), {branch.id: branch for branch in branches}, bool(has_tombstones))
-    return CachedState(first[0], head, index(largest))
+    state = ConversationState(
+        conversation, index(seq), {branch.id: branch for branch in branches}, bool(has_tombstones)
+    )
+    return CachedState(first[0], state, index(largest))
