@@ -36,7 +36,7 @@ class LoopThread:
                 capability="blocking",
             )
         try:
-            return self.begin(coroutine).result()
+            return self.submit(coroutine).result()
         except CancelledError:
             raise Closed("this store was closed") from None
         finally:
@@ -44,7 +44,7 @@ class LoopThread:
                 # Whoever comes later, as to close an iterator that was left open, leaves no thread behind.
                 self.stop()
 
-    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         # Under the lock: what has begun is seen by whoever stops the loop.
         with self._lock:
             if self._loop is None:

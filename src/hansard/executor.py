@@ -37,14 +37,14 @@ def _pool() -> ThreadPoolExecutor:
 _threads = _pool()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     # A forked child has none of its parent's threads.
     global _threads  # noqa: PLW0603
     _threads = _pool()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 async def run_in_thread(function: Callable[..., T], *args: Any) -> T:

@@ -50,14 +50,14 @@ class _Clock:
 _clock = _Clock()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     # A forked child would count on from its parent's last id and make the same ones.
     global _clock  # noqa: PLW0603
     _clock = _Clock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def new_id(prefix: str = "msg_") -> str:

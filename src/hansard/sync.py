@@ -115,7 +115,7 @@ class LoopThreadBackend:
             return found
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.wrap_future(self._thread.begin(found(*args, **kwargs)))
+            return await asyncio.wrap_future(self._thread.submit(found(*args, **kwargs)))
 
         return call
 

@@ -169,7 +169,7 @@ def _value_from_wire(sent: Any) -> Any:
         raise ValidationError("a record's value goes as a list of one, or as base64") from error
 
 
-def _born(conversation: Conversation) -> Conversation:
+def _with_given_times(conversation: Conversation) -> Conversation:
     return structs.replace(
         conversation, created_at=_moment(conversation.created_at), updated_at=_moment(conversation.updated_at)
     )
@@ -202,5 +202,5 @@ _UNPACKED = (
     _of_drafts(_whole, unpack)
     | _of_records(_value_from_wire)
     | _of_sequences(unpack)
-    | {Conversation: _born, TypedLookup: _lookup}
+    | {Conversation: _with_given_times, TypedLookup: _lookup}
 )

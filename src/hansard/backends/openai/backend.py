@@ -46,13 +46,13 @@ _LOOKS = 3
 
 
 class OpenAiBackend:
-    def __init__(self, link: MirrorPair, client: openai.AsyncOpenAI) -> None:
-        self._link = link
-        self._index = link.index
-        self._states = link.states
+    def __init__(self, mirror: MirrorPair, client: openai.AsyncOpenAI) -> None:
+        self._mirror = mirror
+        self._index = mirror.index
+        self._states = mirror.states
         self._client = client
-        self._puller = Puller(link)
-        self._pusher = Pusher(link, self._puller)
+        self._puller = Puller(mirror)
+        self._pusher = Pusher(mirror, self._puller)
 
     def __getattr__(self, name: str) -> Any:
         """What concerns the index alone."""
@@ -62,7 +62,7 @@ class OpenAiBackend:
 
         async def call(*arguments: Any) -> Any:
             if arguments and isinstance(arguments[0], Context):
-                _wall(arguments[0])
+                _refuse_index_tenant(arguments[0])
             return await found(*arguments)
 
         return call
@@ -72,13 +72,13 @@ class OpenAiBackend:
         """Those of the index, but for what cannot be said of the API."""
         return structs.replace(
             self._index.capabilities,
-            name=self._link.remote.name,
+            name=self._mirror.remote.name,
             blocking=False,
             backup=False,
             secure_delete=False,
             remnants="at the API, which does not say what it keeps.",
             vacuum=False,
-            changed_elsewhere=self._link.pulls,
+            changed_elsewhere=self._mirror.pulls,
             mirrors=True,
         )
 
@@ -91,30 +91,30 @@ class OpenAiBackend:
     # Conversations
 
     async def create_conversation(self, context: Context, conversation: Conversation) -> Conversation:
-        _wall(context)
+        _refuse_index_tenant(context)
         made = await self._index.create_conversation(context, conversation)
         await self._pusher.push(context, conversation.id)
         return made
 
     async def get_conversation(self, context: Context, id: str) -> Conversation | None:
-        _wall(context)
+        _refuse_index_tenant(context)
         await self._puller.pull(context, id, metadata=True)
         return await self._index.get_conversation(context, id)
 
     async def remote_id(self, context: Context, id: str) -> str | None:
-        _wall(context)
+        _refuse_index_tenant(context)
         is_seen = await self._index.get_conversation(context, id) is not None
         state = await self._states.get(Context(context.tenant, context.now), id) if is_seen else None
         return None if state is None or state.is_dying else state.remote
 
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
-        _wall(context)
+        _refuse_index_tenant(context)
         changed = await self._index.update_conversation(context, id, change)
         await self._pusher.push(context, id)
         return changed
 
     async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
-        _wall(context)
+        _refuse_index_tenant(context)
         of = Context(context.tenant, context.now)
         state = await self._states.get(of, id)
         is_seen = await self._index.get_conversation(context, id) is not None
@@ -126,22 +126,22 @@ class OpenAiBackend:
         except Conflict:
             await self._states.change(of, id, is_dying=False)
             raise
-        await self._bury(of, id)
-        return _somewhere(receipt)
+        await self._delete_remote(of, id)
+        return _not_physically_gone(receipt)
 
-    async def _bury(self, context: Context, id: str) -> None:
+    async def _delete_remote(self, context: Context, id: str) -> None:
         """What is at the API goes, unless the conversation is here."""
-        async with self._link.one_at_a_time(context, id):
+        async with self._mirror.one_at_a_time(context, id):
             state = await self._states.get(context, id)
             if state is not None and await self._index.get_conversation(context, id) is None:
-                with mapped(after_a_write=True):
-                    await self._pusher.bury(context, id, state)
+                with mapped(index_written=True):
+                    await self._pusher.delete_remote(context, id, state)
 
     # Messages
 
     async def append(self, context: Context, id: str, append: Append) -> Appended:
-        _wall(context)
-        if id.startswith(self._link.remote.prefix) and await self._index.get_conversation(context, id) is None:
+        _refuse_index_tenant(context)
+        if id.startswith(self._mirror.remote.prefix) and await self._index.get_conversation(context, id) is None:
             # It may have been made at the API, and never been read here.
             await self._puller.pull(context, id)
         appended = await self._index.append(context, id, append)
@@ -149,80 +149,80 @@ class OpenAiBackend:
         return appended
 
     async def replace_messages(self, context: Context, id: str, replace: Replace) -> Appended:
-        _wall(context)
+        _refuse_index_tenant(context)
         await self._puller.pull(context, id)
-        await self._pusher.soil(context, id)
+        await self._pusher.mark_dirty(context, id)
         replaced = await self._index.replace_messages(context, id, replace)
         await self._pusher.push(context, id)
         return replaced
 
     async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        _wall(context)
+        _refuse_index_tenant(context)
         await self._puller.pull(context, id)
         found = await self._index.get_messages(context, id, query)
         for _ in range(_LOOKS):
-            if not await self._puller.look(context, id, found.messages):
+            if not await self._puller.verify(context, id, found.messages):
                 break
             found = await self._index.get_messages(context, id, query)
         return found
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-        _wall(context)
+        _refuse_index_tenant(context)
         found = await self._index.find_messages(context, id, message_ids)
         if len(found) < len(message_ids):
             await self._puller.pull(context, id)
             found = await self._index.find_messages(context, id, message_ids)
-        if await self._puller.look(context, id, found):
+        if await self._puller.verify(context, id, found):
             found = await self._index.find_messages(context, id, message_ids)
         return found
 
     async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
-        _wall(context)
+        _refuse_index_tenant(context)
         if change.metadata is not UNSET:
             # That it came from the API is not for its readers to take away.
             for message in await self._index.find_messages(context, id, [message_id]):
                 if is_pulled(message):
                     kept = {PULLED: (message.metadata or {})[PULLED]}
                     change = structs.replace(change, metadata={**(change.metadata or {}), **kept})
-        if self._link.mode == "snapshot" and change.status != "in_progress":
-            await self._pusher.soil(context, id)
+        if self._mirror.mode == "snapshot" and change.status != "in_progress":
+            await self._pusher.mark_dirty(context, id)
         changed = await self._index.update_message(context, id, message_id, change)
         if changed.status != "in_progress":
             await self._pusher.push(context, id)
         return changed
 
     async def remove_messages(self, context: Context, id: str, remove: Remove) -> Removed:
-        _wall(context)
+        _refuse_index_tenant(context)
         await self._puller.pull(context, id)
-        await self._pusher.soil(context, id)
+        await self._pusher.mark_dirty(context, id)
         removed = await self._index.remove_messages(context, id, remove)
         await self._pusher.push(context, id, removed=tuple(removed.messages) or None)
-        return structs.replace(removed, receipt=_somewhere(removed.receipt))
+        return structs.replace(removed, receipt=_not_physically_gone(removed.receipt))
 
     async def create_branch(self, context: Context, id: str, new: NewBranch) -> Branch:
-        _wall(context)
+        _refuse_index_tenant(context)
         made = await self._index.create_branch(context, id, new)
         await self._pusher.push(context, id)
         return made
 
     async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
-        _wall(context)
+        _refuse_index_tenant(context)
         await self._puller.pull(context, id)
-        await self._pusher.soil(context, id)
+        await self._pusher.mark_dirty(context, id)
         receipt = await self._index.delete_branch(context, id, branch, expected_version)
         await self._pusher.push(context, id)
-        return _somewhere(receipt)
+        return _not_physically_gone(receipt)
 
     # Copying and search
 
     async def read_image(self, context: Context, id: str) -> Image | None:
-        _wall(context)
+        _refuse_index_tenant(context)
         await self._puller.pull(context, id, metadata=True)
-        await self._puller.look_at_all(context, id)
+        await self._puller.verify_all(context, id)
         return await self._index.read_image(context, id)
 
     async def restore(self, context: Context, restore: Restore) -> int:
-        _wall(context)
+        _refuse_index_tenant(context)
         seq = await self._index.restore(context, restore)
         if restore.done:
             await self._pusher.push(context, restore.image.conversation.id)
@@ -238,19 +238,19 @@ class OpenAiBackend:
         is_due = was_due or swept.receipt.conversations > 0
         if is_due and not swept.more:
             async for tenant, id, _ in self._states.all(context):
-                await self._bury(Context(tenant, context.now), id)
+                await self._delete_remote(Context(tenant, context.now), id)
         if not is_due or not swept.more:
             await self._states.set_sweep(context, due=False)
-        return structs.replace(swept, receipt=_somewhere(swept.receipt))
+        return structs.replace(swept, receipt=_not_physically_gone(swept.receipt))
 
     async def delete_tenant(self, context: Context) -> Receipt:
-        _wall(context)
+        _refuse_index_tenant(context)
         async for _, id, _ in self._states.all(context, context.tenant):
             await self._states.change(context, id, is_dying=True)
         receipt = await self._index.delete_tenant(context)
         async for _, id, _ in self._states.all(context, context.tenant):
-            await self._bury(context, id)
-        return _somewhere(receipt)
+            await self._delete_remote(context, id)
+        return _not_physically_gone(receipt)
 
     async def list_tenants(self) -> list[str]:
         return [tenant for tenant in await self._index.list_tenants() if tenant != TENANT]
@@ -265,8 +265,8 @@ class OpenAiBackend:
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         async for found in self._index.check(tenant):
             yield found
-        if self._link.pulls:
-            async for problem in check.check(self._link, tenant):
+        if self._mirror.pulls:
+            async for problem in check.check(self._mirror, tenant):
                 yield problem
 
     async def backup(self, target: Path) -> None:
@@ -276,11 +276,11 @@ class OpenAiBackend:
         )
 
 
-def _somewhere(receipt: Receipt) -> Receipt:
+def _not_physically_gone(receipt: Receipt) -> Receipt:
     """Nobody can know what an API keeps of what it deletes."""
     return structs.replace(receipt, physically_gone=False)
 
 
-def _wall(context: Context) -> None:
+def _refuse_index_tenant(context: Context) -> None:
     if context.tenant == TENANT:
         raise ValidationError(f"the tenant {TENANT!r} is the index's own: take another name")

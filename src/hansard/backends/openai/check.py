@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import openai
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.mirror import MirrorPair, SeenEntries, grows, is_pulled
+from hansard.backends.openai.mirror import MirrorPair, SeenEntries, is_growing, is_pulled
 from hansard.backends.openai.mirror_state import TENANT, MirrorState
 from hansard.contract.types import Context
 from hansard.model import Message, Problem
@@ -17,17 +17,17 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """When nothing had expired yet: what has is not wrong, it only waits for a purge."""
 
 
-async def check(link: MirrorPair, tenant: str | None) -> AsyncIterator[Problem]:
+async def check(mirror: MirrorPair, tenant: str | None) -> AsyncIterator[Problem]:
     """Nothing is changed."""
-    async for owner, id, state in link.states.all(Context(TENANT, _LONG_AGO), tenant):
+    async for owner, id, state in mirror.states.all(Context(TENANT, _LONG_AGO), tenant):
         of = Context(owner, _LONG_AGO)
-        with mapped(after_a_write=False):
-            async for what in _differences(link, of, id, state):
+        with mapped(index_written=False):
+            async for what in _differences(mirror, of, id, state):
                 yield Problem(f"{owner}/{id}", what)
 
 
-async def _differences(link: MirrorPair, context: Context, id: str, state: MirrorState) -> AsyncIterator[str]:
-    if await link.index.get_conversation(context, id) is None:
+async def _differences(mirror: MirrorPair, context: Context, id: str, state: MirrorState) -> AsyncIterator[str]:
+    if await mirror.index.get_conversation(context, id) is None:
         yield f"it is deleted here, and may still be at the API, as {state.remote}: delete it once more"
         return
     if state.is_dirty:
@@ -35,13 +35,13 @@ async def _differences(link: MirrorPair, context: Context, id: str, state: Mirro
         return
     try:
         seen = SeenEntries()
-        async for entry in link.remote.entries(state.remote, None):
+        async for entry in mirror.remote.entries(state.remote, None):
             seen.add(entry)
     except openai.NotFoundError:
         yield f"the API does not have it, as {state.remote}"
         return
-    if link.mode == "delta":
-        missing, waiting = await _counted(link, context, id, state, seen)
+    if mirror.mode == "delta":
+        missing, waiting = await _counted(mirror, context, id, state, seen)
         if missing:
             yield f"{missing:,} of its messages were deleted at the API: a read will notice"
         if waiting:
@@ -49,15 +49,15 @@ async def _differences(link: MirrorPair, context: Context, id: str, state: Mirro
 
 
 async def _counted(
-    link: MirrorPair, context: Context, id: str, state: MirrorState, seen: SeenEntries
+    mirror: MirrorPair, context: Context, id: str, state: MirrorState, seen: SeenEntries
 ) -> tuple[int, int]:
     missing = waiting = 0
-    async for rows in link.rows(context, id):
+    async for rows in mirror.rows(context, id):
         for row in rows:
             message = row.message
-            if grows(message, datetime.now(UTC)) and message.seq > state.pushed:
+            if is_growing(message, datetime.now(UTC)) and message.seq > state.pushed:
                 return missing, waiting
-            if seen.has(message, link.stem(context, id, message, state)) or not _can_be_there(link, message):
+            if seen.has(message, mirror.stem(context, id, message, state)) or not _can_be_there(mirror, message):
                 continue
             if message.seq > state.pushed and not is_pulled(message):
                 waiting += 1
@@ -66,7 +66,7 @@ async def _counted(
     return missing, waiting
 
 
-def _can_be_there(link: MirrorPair, message: Message) -> bool:
-    if link.remote.takes_ids or is_pulled(message):
+def _can_be_there(mirror: MirrorPair, message: Message) -> bool:
+    if mirror.remote.takes_ids or is_pulled(message):
         return True
-    return message.updated_at is None and bool(link.remote.pieces(message, ""))
+    return message.updated_at is None and bool(mirror.remote.pieces(message, ""))

@@ -63,8 +63,8 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBack
         await client.close()
         await index.close()
         raise
-    link = MirrorPair(index, _REMOTES[url.scheme](client, mark), states, mark, cast(Mode, mode), pulls=pulls)
-    return OpenAiBackend(link, client)
+    mirror = MirrorPair(index, _REMOTES[url.scheme](client, mark), states, mark, cast(Mode, mode), pulls=pulls)
+    return OpenAiBackend(mirror, client)
 
 
 def _client(url: Url, file: str | None, timeout: int | None, scheme: str) -> AsyncOpenAI:

@@ -140,12 +140,14 @@ def _sendable(item: dict[str, Any]) -> dict[str, Any]:
     if item.get("type") == "message" and item.get("role") not in openai_items.INPUT_ROLES:
         item = {**item, "role": "assistant"}
     try:
-        return openai_items.checked({**item, "content": _said(item)} if item.get("type") == "message" else item, "item")
+        return openai_items.checked(
+            {**item, "content": _content(item)} if item.get("type") == "message" else item, "item"
+        )
     except openai_items.BadItem:
         return openai_items.checked({"role": "assistant", "content": as_text(item)}, "item")
 
 
-def _said(item: dict[str, Any]) -> Any:
+def _content(item: dict[str, Any]) -> Any:
     """The content of a message; as text where it has parts that the API does not know."""
     content = item.get("content")
     if isinstance(content, list) and not all(openai_items.is_piece(piece) for piece in content):

@@ -20,8 +20,8 @@ from hansard.errors import (
 
 
 @contextmanager
-def mapped(*, after_a_write: bool) -> Iterator[None]:
-    outcome: Outcome = "unknown" if after_a_write else "not_applied"
+def mapped(*, index_written: bool) -> Iterator[None]:
+    outcome: Outcome = "unknown" if index_written else "not_applied"
     try:
         yield
     except openai.APITimeoutError as error:

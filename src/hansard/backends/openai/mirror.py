@@ -91,7 +91,7 @@ class MirrorPair:
 
     # The API itself
 
-    async def anchored(self, context: Context) -> None:
+    async def ensure_anchor(self, context: Context) -> None:
         """Sees to it that the API can be known again."""
         if await self.states.anchor(context) is None:
             made = await self.remote.create({f"{OURS}index": self.mark})
@@ -143,18 +143,18 @@ def is_pulled(message: Message) -> bool:
     return bool(message.metadata and message.metadata.get(PULLED))
 
 
-def grows(message: Message, now: datetime) -> bool:
+def is_growing(message: Message, now: datetime) -> bool:
     """Whether somebody still writes it: one whose writer died is as long as it will be."""
     return message.status == "in_progress" and not rules.is_lapsed(message, now)
 
 
-def told(context: Context, conversation: Conversation) -> dict[str, str]:
+def initial_metadata(context: Context, conversation: Conversation) -> dict[str, str]:
     """What the API is told at the beginning: whose it is, and as much of the metadata as it takes."""
     ours = {f"{OURS}tenant": context.tenant[:_VALUE], f"{OURS}id": conversation.id[:_VALUE]}
-    return {**dict(list(fitting(conversation).items())[: PAIRS - len(ours)]), **ours}
+    return {**dict(list(storable_metadata(conversation).items())[: PAIRS - len(ours)]), **ours}
 
 
-def fitting(conversation: Conversation) -> dict[str, str]:
+def storable_metadata(conversation: Conversation) -> dict[str, str]:
     """The metadata that an API can hold."""
     return {
         key: value

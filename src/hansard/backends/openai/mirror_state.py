@@ -45,7 +45,7 @@ class MirrorState(Struct, frozen=True):
     is_dying: bool = False
     """It was being deleted: what is at the API goes, whatever became of it here."""
 
-    def is_as(self, other: MirrorState | None) -> bool:
+    def is_unchanged_since(self, other: MirrorState | None) -> bool:
         """Whether nobody has added or removed anything since, as far as the API's side goes."""
         if other is None:
             return False
@@ -97,7 +97,7 @@ class MirrorStates:
         found = await self._one(_ours(context), (_place(context), id))
         return None if found is None else _state(found)
 
-    async def begin(self, context: Context, id: str, state: MirrorState) -> bool:
+    async def create(self, context: Context, id: str, state: MirrorState) -> bool:
         """False when there is one: another process was first."""
         write = RecordWrite(_place(context), id, msgspec.to_builtins(state), expected_revision=0)
         try:
@@ -128,7 +128,7 @@ class MirrorStates:
                 await self._index.write_records(_ours(context), [write])
                 return state
 
-    async def forget(self, context: Context, id: str) -> None:
+    async def delete(self, context: Context, id: str) -> None:
         await self._index.write_records(_ours(context), [RecordWrite(_place(context), id, delete=True)])
 
     async def all(self, context: Context, tenant: str | None = None) -> AsyncIterator[tuple[str, str, MirrorState]]:

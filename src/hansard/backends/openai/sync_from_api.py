@@ -27,19 +27,19 @@ from hansard.model import DEFAULT_TENANT, Conversation, Message
 
 
 class Puller:
-    def __init__(self, link: MirrorPair) -> None:
-        self._link = link
+    def __init__(self, mirror: MirrorPair) -> None:
+        self._mirror = mirror
 
     # What is new
 
     async def pull(self, context: Context, id: str, *, metadata: bool = False) -> None:
         """Takes over what others have added since the last time; with `metadata`, what they have set too."""
-        if not self._link.pulls:
+        if not self._mirror.pulls:
             return
         of = Context(context.tenant, context.now)
-        async with self._link.one_at_a_time(of, id):
-            with mapped(after_a_write=False):
-                state = await self._link.states.get(of, id)
+        async with self._mirror.one_at_a_time(of, id):
+            with mapped(index_written=False):
+                state = await self._mirror.states.get(of, id)
                 if state is None and context.user is None:
                     state = await self._adopt(of, id)
                 if state is None or state.is_dying:
@@ -53,26 +53,26 @@ class Puller:
 
     async def _adopt(self, context: Context, id: str) -> MirrorState | None:
         """A conversation that was made at the API, by somebody who did not say that it is another tenant's."""
-        link = self._link
-        if not id.startswith(link.remote.prefix) or await link.index.get_conversation(context, id) is not None:
+        mirror = self._mirror
+        if not id.startswith(mirror.remote.prefix) or await mirror.index.get_conversation(context, id) is not None:
             return None
-        metadata = await link.remote.find(id)
+        metadata = await mirror.remote.find(id)
         if metadata is None or metadata.get(f"{OURS}tenant", DEFAULT_TENANT) != context.tenant:
             return None
         if f"{OURS}index" in metadata:
             return None
-        await link.anchored(context)
-        theirs = _theirs(metadata)
+        await mirror.ensure_anchor(context)
+        theirs = _user_metadata(metadata)
         made = Conversation(id, metadata=dict(theirs), created_at=context.now, updated_at=context.now)
         with suppress(Conflict):
-            await link.index.create_conversation(context, made)
-        stored = await link.index.get_conversation(context, id)
+            await mirror.index.create_conversation(context, made)
+        stored = await mirror.index.get_conversation(context, id)
         if stored is not None:
-            await link.states.begin(context, id, MirrorState(id, stored.created_at.isoformat(), metadata=metadata))
-        return await link.states.get(context, id)
+            await mirror.states.create(context, id, MirrorState(id, stored.created_at.isoformat(), metadata=metadata))
+        return await mirror.states.get(context, id)
 
     async def _newer(self, state: MirrorState) -> list[RemoteEntry]:
-        entries = self._link.remote.entries
+        entries = self._mirror.remote.entries
         try:
             return [entry async for entry in entries(state.remote, state.seen)]
         except (openai.BadRequestError, openai.NotFoundError):
@@ -86,60 +86,60 @@ class Puller:
     ) -> MirrorState:
         if not entries:
             return state
-        index = self._link.index
+        index = self._mirror.index
         drafts = tuple([_draft(entry) for entry in entries if entry.name is None])
         if drafts and await index.get_conversation(context, id) is not None:
             await index.append(context, id, Append(drafts, None))
-        return await self._link.states.change(context, id, seen=entries[-1].id) or state
+        return await self._mirror.states.change(context, id, seen=entries[-1].id) or state
 
     async def _take_metadata(self, context: Context, id: str, state: MirrorState) -> None:
-        found = await self._link.remote.find(state.remote)
+        found = await self._mirror.remote.find(state.remote)
         if found is None:
             await self._drop_if_gone(context, id, state)
             return
-        there, known = _theirs(found), _theirs(state.metadata or {})
+        there, known = _user_metadata(found), _user_metadata(state.metadata or {})
         if state.metadata is None or there == known:
             return
         change: dict[str, Any] = {key: None for key in known if key not in there}
         change |= {key: value for key, value in there.items() if known.get(key) != value}
         with suppress(ConversationNotFound):
-            await self._link.index.update_conversation(context, id, ConversationChange(metadata=change))
-            await self._link.states.change(context, id, metadata=found)
+            await self._mirror.index.update_conversation(context, id, ConversationChange(metadata=change))
+            await self._mirror.states.change(context, id, metadata=found)
 
     async def _drop_if_gone(self, context: Context, id: str, state: MirrorState) -> None:
         """Somebody deleted the conversation at the API."""
-        if await self._link.is_gone(context, state):
-            await self._link.index.delete_conversation(context, id)
-            await self._link.states.forget(context, id)
+        if await self._mirror.is_gone(context, state):
+            await self._mirror.index.delete_conversation(context, id)
+            await self._mirror.states.delete(context, id)
 
     # What is gone or was changed
 
-    async def look(self, context: Context, id: str, messages: Sequence[Message]) -> bool:
+    async def verify(self, context: Context, id: str, messages: Sequence[Message]) -> bool:
         """Looks for what was read. True when something of it went or was changed: then it is read again."""
-        if not self._link.pulls or not messages:
+        if not self._mirror.pulls or not messages:
             return False
         of = Context(context.tenant, context.now)
-        async with self._link.one_at_a_time(of, id):
-            with mapped(after_a_write=False):
-                state = await self._link.states.get(of, id)
+        async with self._mirror.one_at_a_time(of, id):
+            with mapped(index_written=False):
+                state = await self._mirror.states.get(of, id)
                 if state is None or state.is_dying:
                     return False
                 expected = await self._expected(of, id, messages, state)
-                return bool(expected) and await self._look(of, id, expected, state)
+                return bool(expected) and await self._verify(of, id, expected, state)
 
-    async def look_at_all(self, context: Context, id: str) -> None:
+    async def verify_all(self, context: Context, id: str) -> None:
         """Before everything of a conversation is read."""
-        async for rows in self._link.rows(Context(context.tenant, context.now), id):
-            await self.look(context, id, [row.message for row in rows])
+        async for rows in self._mirror.rows(Context(context.tenant, context.now), id):
+            await self.verify(context, id, [row.message for row in rows])
 
-    async def settle(self, context: Context, id: str, state: MirrorState, seen: SeenEntries) -> MirrorState:
+    async def take_over_all(self, context: Context, id: str, state: MirrorState, seen: SeenEntries) -> MirrorState:
         """Takes over what was seen, all of it: before it is written anew."""
-        if not self._link.pulls:
+        if not self._mirror.pulls:
             return state
-        after = await self._take_over(context, id, state, behind(seen.entries, state.seen))
+        after = await self._take_over(context, id, state, unseen(seen.entries, state.seen))
         try:
             query = MessageQuery(branch=state.branch)
-            messages = (await self._link.index.get_messages(context, id, query)).messages
+            messages = (await self._mirror.index.get_messages(context, id, query)).messages
         except NotFound:
             return after
         # By how things stood before the API was listed: another process may have removed and added since.
@@ -157,26 +157,26 @@ class Puller:
             if message.status != "in_progress"
             and (message.seq <= state.pushed or (is_pulled(message) and not state.is_dirty))
         ]
-        if self._link.mode == "delta":
+        if self._mirror.mode == "delta":
             return found
         return [message for message in found if await self._is_on(context, id, state.branch, message)]
 
     async def _is_on(self, context: Context, id: str, branch: str | None, message: Message) -> bool:
         query = MessageQuery(branch=branch, above=(0, message.seq - 1), below=(0, message.seq + 1), limit=1)
         try:
-            return bool((await self._link.index.get_messages(context, id, query)).messages)
+            return bool((await self._mirror.index.get_messages(context, id, query)).messages)
         except NotFound:
             return False
 
-    async def _look(self, context: Context, id: str, expected: list[Message], state: MirrorState) -> bool:
+    async def _verify(self, context: Context, id: str, expected: list[Message], state: MirrorState) -> bool:
         seen = SeenEntries()
         try:
             async for entry in self._around(context, id, expected, state):
                 seen.add(entry)
-            if self._missing(context, id, expected, state, seen):
+            if self._missing_messages(context, id, expected, state, seen):
                 # Somewhere else, or nowhere: all of it is looked at.
                 seen = SeenEntries()
-                async for entry in self._link.remote.entries(state.remote, None):
+                async for entry in self._mirror.remote.entries(state.remote, None):
                     seen.add(entry)
         except openai.NotFoundError:
             await self._drop_if_gone(context, id, state)
@@ -187,7 +187,7 @@ class Puller:
         self, context: Context, id: str, expected: list[Message], state: MirrorState
     ) -> AsyncIterator[RemoteEntry]:
         """The part of the API's list where messages must be, as far as that can be told."""
-        remote, seqs = self._link.remote, [message.seq for message in expected]
+        remote, seqs = self._mirror.remote, [message.seq for message in expected]
         if not remote.takes_ids:
             async for entry in remote.newest(state.remote):
                 if entry.name is not None and entry.name.seq < min(seqs):
@@ -212,69 +212,69 @@ class Puller:
         message = min(expected, key=lambda each: each.seq)
         if is_pulled(message):
             return RemoteEntry(message.id, None, message)
-        pieces = await self._link.pieces(context, id, [message], state)
+        pieces = await self._mirror.pieces(context, id, [message], state)
         return RemoteEntry(pieces[0].key, pieces[0].name, message) if pieces else None
 
-    def _missing(
+    def _missing_messages(
         self, context: Context, id: str, expected: list[Message], state: MirrorState, seen: SeenEntries
     ) -> list[Message]:
-        link = self._link
+        mirror = self._mirror
         return [
             message
             for message in expected
-            if not seen.has(message, link.stem(context, id, message, state))
+            if not seen.has(message, mirror.stem(context, id, message, state))
             and (is_pulled(message) or self._was_added(message))
         ]
 
     def _was_added(self, message: Message) -> bool:
         """Threads cannot say everything: what was edited since may have been nothing that they could say."""
-        if self._link.remote.takes_ids:
+        if self._mirror.remote.takes_ids:
             return True
-        return message.updated_at is None and bool(self._link.remote.pieces(message, ""))
+        return message.updated_at is None and bool(self._mirror.remote.pieces(message, ""))
 
     async def _apply(
         self, context: Context, id: str, expected: list[Message], state: MirrorState, seen: SeenEntries
     ) -> bool:
         """Does here what was done there."""
-        missing = self._missing(context, id, expected, state, seen)
+        missing = self._missing_messages(context, id, expected, state, seen)
         gone = [message for message in missing if not await self._is_there(context, id, message, state)]
         changed = [(message, entry) for message in expected if (entry := _changed(message, seen)) is not None]
         if not gone and not changed:
             return False
-        if not state.is_as(await self._link.states.get(context, id)):
+        if not state.is_unchanged_since(await self._mirror.states.get(context, id)):
             return True  # another process is at work: what was seen is its doing
         for message, entry in changed:
             await self._change(context, id, message, entry)
         if gone:
-            stems = {self._link.stem(context, id, message, state) for message in gone}
-            await self._link.index.remove_messages(context, id, Remove("ids", tuple(each.id for each in gone)))
+            stems = {self._mirror.stem(context, id, message, state) for message in gone}
+            await self._mirror.index.remove_messages(context, id, Remove("ids", tuple(each.id for each in gone)))
             rest = [entry.id for entry in seen.entries if entry.name is not None and entry.name.of in stems]
-            await self._link.remote.remove(state.remote, rest)
+            await self._mirror.remote.remove(state.remote, rest)
         return True
 
     async def _is_there(self, context: Context, id: str, message: Message, state: MirrorState) -> bool:
         """Asked for by its id: a list may lag behind."""
-        remote = self._link.remote
+        remote = self._mirror.remote
         if is_pulled(message):
             return await remote.has(state.remote, message.id)
         if not remote.takes_ids or message.updated_at is not None:
             return False
-        pieces = await self._link.pieces(context, id, [message], state)
+        pieces = await self._mirror.pieces(context, id, [message], state)
         return all([await remote.has(state.remote, piece.key) for piece in pieces])
 
     async def _change(self, context: Context, id: str, message: Message, entry: RemoteEntry) -> None:
         draft = _draft(entry)
         change = MessageChange(draft=draft, metadata=draft.message.metadata)
         with suppress(MessageNotFound, ConversationNotFound):
-            await self._link.index.update_message(context, id, message.id, change)
+            await self._mirror.index.update_message(context, id, message.id, change)
 
 
-def behind(entries: Sequence[RemoteEntry], seen: str | None) -> Sequence[RemoteEntry]:
+def unseen(entries: Sequence[RemoteEntry], seen: str | None) -> Sequence[RemoteEntry]:
     """What was not looked at yet: all of it where the place is gone."""
-    return entries[place(entries, seen) :]
+    return entries[count_seen(entries, seen) :]
 
 
-def place(entries: Sequence[RemoteEntry], seen: str | None) -> int:
+def count_seen(entries: Sequence[RemoteEntry], seen: str | None) -> int:
     """How many of the entries were looked at: none where the place is gone."""
     return next((at + 1 for at, entry in enumerate(entries) if entry.id == seen), 0)
 
@@ -298,6 +298,6 @@ def _hash(message: Message) -> str:
     return codec.sha256_of(msgspec.json.encode([message.role, message.content, message.metadata]))[:16]
 
 
-def _theirs(metadata: dict[str, Any]) -> dict[str, str]:
+def _user_metadata(metadata: dict[str, Any]) -> dict[str, str]:
     """What people have set; not what a mirror has."""
     return {key: value for key, value in metadata.items() if isinstance(value, str) and not key.startswith(OURS)}

@@ -10,10 +10,20 @@ import openai
 from msgspec import structs
 
 from hansard.backends.openai.errors import mapped
-from hansard.backends.openai.mirror import OURS, PAIRS, MirrorPair, SeenEntries, fitting, grows, ids_of, is_pulled, told
+from hansard.backends.openai.mirror import (
+    OURS,
+    PAIRS,
+    MirrorPair,
+    SeenEntries,
+    ids_of,
+    initial_metadata,
+    is_growing,
+    is_pulled,
+    storable_metadata,
+)
 from hansard.backends.openai.mirror_state import MirrorState
 from hansard.backends.openai.remote import RemotePart
-from hansard.backends.openai.sync_from_api import Puller, place
+from hansard.backends.openai.sync_from_api import Puller, count_seen
 from hansard.cache import Cache
 from hansard.contract.types import Context, MessageQuery, Remove
 from hansard.errors import NotFound
@@ -23,8 +33,8 @@ _MOST_CLEAN = 10_000
 
 
 class Pusher:
-    def __init__(self, link: MirrorPair, puller: Puller) -> None:
-        self._link = link
+    def __init__(self, mirror: MirrorPair, puller: Puller) -> None:
+        self._mirror = mirror
         self._puller = puller
         self._clean: Cache[tuple[str, str], int] = Cache(_MOST_CLEAN)
         """How far this process itself has added, where nothing failed since: what lies behind is not there."""
@@ -32,11 +42,11 @@ class Pusher:
     async def push(self, context: Context, id: str, *, removed: tuple[Message, ...] | None = None) -> None:
         """After a write. `removed` is what went, where that is known."""
         of = Context(context.tenant, context.now)
-        async with self._link.one_at_a_time(of, id):
-            conversation = await self._link.index.get_conversation(of, id)
+        async with self._mirror.one_at_a_time(of, id):
+            conversation = await self._mirror.index.get_conversation(of, id)
             if conversation is None:
                 return
-            with mapped(after_a_write=True):
+            with mapped(index_written=True):
                 await self._push(of, conversation, removed)
 
     async def _push(self, context: Context, conversation: Conversation, removed: tuple[Message, ...] | None) -> None:
@@ -45,11 +55,11 @@ class Pusher:
         try:
             await self._push_to(context, conversation, state, removed, is_clean=clean == state.pushed)
         except openai.NotFoundError:
-            if not await self._link.is_gone(context, state):
+            if not await self._mirror.is_gone(context, state):
                 raise
-            if await self._link.index.get_conversation(context, conversation.id) is None:
+            if await self._mirror.index.get_conversation(context, conversation.id) is None:
                 return  # it was deleted here meanwhile
-            state = await self._after_a_deletion(context, conversation, state)
+            state = await self._recreate(context, conversation, state)
             await self._push_to(context, conversation, state, None, is_clean=True)
 
     async def _push_to(
@@ -61,98 +71,98 @@ class Pusher:
         *,
         is_clean: bool,
     ) -> None:
-        state = await self._tell_metadata(context, conversation, state)
-        if self._link.mode == "snapshot":
-            await self._write_anew(context, conversation, state)
+        state = await self._push_metadata(context, conversation, state)
+        if self._mirror.mode == "snapshot":
+            await self._rewrite(context, conversation, state)
             return
         if state.is_dirty:
             await self._remove_lost(context, conversation.id, state, removed)
         await self._add_new(context, conversation.id, state, is_clean=is_clean)
 
-    async def soil(self, context: Context, id: str) -> None:
+    async def mark_dirty(self, context: Context, id: str) -> None:
         """Before something is removed or changed here: what then breaks off is known, and made good."""
         of = Context(context.tenant, context.now)
-        async with self._link.one_at_a_time(of, id):
-            await self._link.states.change(of, id, is_dirty=True)
+        async with self._mirror.one_at_a_time(of, id):
+            await self._mirror.states.change(of, id, is_dirty=True)
 
     # Conversations
 
     async def _state(self, context: Context, conversation: Conversation) -> MirrorState:
-        link = self._link
-        state = await link.states.get(context, conversation.id)
+        mirror = self._mirror
+        state = await mirror.states.get(context, conversation.id)
         born = conversation.created_at.isoformat()
         if state is not None and (state.is_dying or state.born != born):
             # It was deleted or expired, and began anew before its other side had gone.
-            await self.bury(context, conversation.id, state)
+            await self.delete_remote(context, conversation.id, state)
             state = None
-        return state or await self._begin(context, conversation)
+        return state or await self._create(context, conversation)
 
-    async def _begin(self, context: Context, conversation: Conversation) -> MirrorState:
-        link = self._link
-        await link.anchored(context)
-        metadata = told(context, conversation)
+    async def _create(self, context: Context, conversation: Conversation) -> MirrorState:
+        mirror = self._mirror
+        await mirror.ensure_anchor(context)
+        metadata = initial_metadata(context, conversation)
         born = conversation.created_at.isoformat()
-        state = MirrorState(await link.remote.create(metadata), born=born, metadata=metadata)
-        if await link.states.begin(context, conversation.id, state):
+        state = MirrorState(await mirror.remote.create(metadata), born=born, metadata=metadata)
+        if await mirror.states.create(context, conversation.id, state):
             self._clean.put((context.tenant, conversation.id), 0)
             return state
-        await link.remote.delete(state.remote)
-        found = await link.states.get(context, conversation.id)
-        return found or await self._begin(context, conversation)
+        await mirror.remote.delete(state.remote)
+        found = await mirror.states.get(context, conversation.id)
+        return found or await self._create(context, conversation)
 
-    async def bury(self, context: Context, id: str, state: MirrorState) -> None:
+    async def delete_remote(self, context: Context, id: str, state: MirrorState) -> None:
         """What is at the API goes; then what is known of it."""
-        await self._link.remote.delete(state.remote)
-        await self._link.states.forget(context, id)
+        await self._mirror.remote.delete(state.remote)
+        await self._mirror.states.delete(context, id)
 
-    async def _after_a_deletion(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
+    async def _recreate(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
         """Somebody deleted it there, and then it was written to here: what was there is gone, and it begins anew."""
-        link, gone = self._link, []
-        async for rows in link.rows(context, conversation.id):
+        mirror, gone = self._mirror, []
+        async for rows in mirror.rows(context, conversation.id):
             messages = [row.message for row in rows]
             gone += [each.id for each in messages if each.seq <= state.pushed or is_pulled(each)]
         if gone:
-            await link.index.remove_messages(context, conversation.id, Remove("ids", tuple(gone)))
-        await link.states.forget(context, conversation.id)
-        return await self._begin(context, conversation)
+            await mirror.index.remove_messages(context, conversation.id, Remove("ids", tuple(gone)))
+        await mirror.states.delete(context, conversation.id)
+        return await self._create(context, conversation)
 
-    async def _tell_metadata(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
+    async def _push_metadata(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
         """What was changed here is changed there: others may have set theirs meanwhile."""
-        link = self._link
-        known, fits = state.metadata or {}, fitting(conversation)
+        mirror = self._mirror
+        known, fits = state.metadata or {}, storable_metadata(conversation)
         wanted = {key: value for at, (key, value) in enumerate(fits.items()) if key in known or at < PAIRS - 2}
         changed = {key: value for key, value in wanted.items() if known.get(key) != value}
         removed = [key for key in known if key not in fits and not key.startswith(OURS)]
         if not changed and not removed:
             return state
-        there = await link.remote.find(state.remote)
+        there = await mirror.remote.find(state.remote)
         merged = {key: str(value) for key, value in (there or {}).items() if key not in removed}
         for key, value in changed.items():
             if key in merged or len(merged) < PAIRS:
                 merged[key] = value
         if merged != there:
-            await link.remote.update(state.remote, merged)
+            await mirror.remote.update(state.remote, merged)
         # What others have set is left for the next read to notice.
         kept = {key: value for key, value in merged.items() if key in known or key in changed}
-        return await link.states.change(context, conversation.id, metadata=kept) or state
+        return await mirror.states.change(context, conversation.id, metadata=kept) or state
 
     # Delta
 
     async def _add_new(self, context: Context, id: str, state: MirrorState, *, is_clean: bool) -> None:
-        link = self._link
+        mirror = self._mirror
         there: SeenEntries | None = None
-        async for rows in link.rows(context, id, state.pushed):
+        async for rows in mirror.rows(context, id, state.pushed):
             # One that still grows is added when it has ended, with what came after it.
-            ended = next((at for at, row in enumerate(rows) if grows(row.message, context.now)), len(rows))
+            ended = next((at for at, row in enumerate(rows) if is_growing(row.message, context.now)), len(rows))
             new = [row.message for row in rows[:ended] if not is_pulled(row.message)]
-            pieces = await link.pieces(context, id, new, state)
-            if pieces and not is_clean and not link.remote.takes_ids:
+            pieces = await mirror.pieces(context, id, new, state)
+            if pieces and not is_clean and not mirror.remote.takes_ids:
                 there = there or await self._added_behind(state)
                 names = {entry.name for entry in there.entries}
                 pieces = [piece for piece in pieces if piece.name not in names]
-            await link.remote.add(state.remote, pieces)
+            await mirror.remote.add(state.remote, pieces)
             if ended:
-                state = await link.states.change(context, id, pushed=rows[ended - 1].message.seq) or state
+                state = await mirror.states.change(context, id, pushed=rows[ended - 1].message.seq) or state
             if ended < len(rows):
                 break
         self._clean.put((context.tenant, id), state.pushed)
@@ -160,7 +170,7 @@ class Pusher:
     async def _added_behind(self, state: MirrorState) -> SeenEntries:
         """What of ours was added by an attempt that did not come to its end."""
         seen = SeenEntries()
-        async for entry in self._link.remote.newest(state.remote):
+        async for entry in self._mirror.remote.newest(state.remote):
             if entry.name is not None:
                 if entry.name.seq <= state.pushed:
                     break
@@ -171,54 +181,54 @@ class Pusher:
         self, context: Context, id: str, state: MirrorState, removed: tuple[Message, ...] | None
     ) -> None:
         """Removes at the API what is on no branch any more."""
-        link = self._link
-        if removed is not None and link.remote.takes_ids and all(map(_is_as_added, removed)):
+        mirror = self._mirror
+        if removed is not None and mirror.remote.takes_ids and all(map(_is_as_added, removed)):
             # What another branch shares was taken off one, and stays.
-            kept = {each.id for each in await link.index.find_messages(context, id, [each.id for each in removed])}
+            kept = {each.id for each in await mirror.index.find_messages(context, id, [each.id for each in removed])}
             lost = [each for each in removed if each.id not in kept]
-            pieces = await link.pieces(context, id, [each for each in lost if not is_pulled(each)], state)
+            pieces = await mirror.pieces(context, id, [each for each in lost if not is_pulled(each)], state)
             ours = [piece.key for piece in pieces]
-            await link.remote.remove(state.remote, [*ours, *(each.id for each in lost if is_pulled(each))])
+            await mirror.remote.remove(state.remote, [*ours, *(each.id for each in lost if is_pulled(each))])
         else:
             await self._compare(context, id, state, removed or ())
-        await link.states.change(context, id, is_dirty=False)
+        await mirror.states.change(context, id, is_dirty=False)
 
     async def _compare(self, context: Context, id: str, state: MirrorState, removed: tuple[Message, ...]) -> None:
-        link = self._link
+        mirror = self._mirror
         # The API first: what is added meanwhile was here before it was there.
-        there = [entry async for entry in link.remote.entries(state.remote, None)]
+        there = [entry async for entry in mirror.remote.entries(state.remote, None)]
         stems: set[tuple[int, str]] = set()
         kept: set[str] = set()
-        async for rows in link.rows(context, id):
-            stems.update(link.stem(context, id, row.message, state) for row in rows)
+        async for rows in mirror.rows(context, id):
+            stems.update(mirror.stem(context, id, row.message, state) for row in rows)
             kept.update(row.message.id for row in rows if is_pulled(row.message))
         # Of what others added, only what was here once: what came since is theirs.
-        was_here = {entry.id for entry in there[: place(there, state.seen)]} | {each.id for each in removed}
+        was_here = {entry.id for entry in there[: count_seen(there, state.seen)]} | {each.id for each in removed}
         lost = [
             entry
             for entry in there
             if (entry.name.of not in stems if entry.name is not None else entry.id in was_here - kept)
         ]
-        await link.remote.remove(state.remote, ids_of(lost))
+        await mirror.remote.remove(state.remote, ids_of(lost))
 
     # Snapshot
 
-    async def _write_anew(self, context: Context, conversation: Conversation, state: MirrorState) -> None:
+    async def _rewrite(self, context: Context, conversation: Conversation, state: MirrorState) -> None:
         """Makes the API hold the active branch, exactly. What is right at its beginning stays, unless it changed."""
-        link, id = self._link, conversation.id
+        mirror, id = self._mirror, conversation.id
         seen = SeenEntries()
-        async for entry in link.remote.entries(state.remote, None):
+        async for entry in mirror.remote.entries(state.remote, None):
             seen.add(entry)
-        state = await self._puller.settle(context, id, state, seen)
+        state = await self._puller.take_over_all(context, id, state, seen)
         messages = await self._read(context, id, conversation.branch)
         planned = await self._planned(context, id, messages, state, seen)
         there = ids_of(seen.entries)
         if state.is_dirty or there != [at for at, _ in planned[: len(there)]]:
             # Before anything is removed: another process must not take it for somebody's deletions.
-            state = await link.states.rewrite(context, id, _begun_anew) or _begun_anew(state)
-            await link.remote.remove(state.remote, there)
+            state = await mirror.states.rewrite(context, id, _next_generation) or _next_generation(state)
+            await mirror.remote.remove(state.remote, there)
             planned, there = await self._planned(context, id, messages, state, SeenEntries()), []
-        await link.remote.add(state.remote, [piece for _, piece in planned[len(there) :] if piece is not None])
+        await mirror.remote.add(state.remote, [piece for _, piece in planned[len(there) :] if piece is not None])
         pushed = messages[-1].seq if messages else 0
 
         def done(now: MirrorState) -> MirrorState:
@@ -227,7 +237,7 @@ class Pusher:
                 return structs.replace(now, is_dirty=True)
             return structs.replace(now, pushed=pushed, branch=conversation.branch, is_dirty=False)
 
-        await link.states.rewrite(context, id, done)
+        await mirror.states.rewrite(context, id, done)
 
     async def _planned(
         self, context: Context, id: str, messages: list[Message], state: MirrorState, seen: SeenEntries
@@ -239,17 +249,17 @@ class Pusher:
             if is_pulled(message) and seen.other(message.id) is not None:
                 planned.append((message.id, None))
             else:
-                pieces = await self._link.pieces(context, id, [message], state)
+                pieces = await self._mirror.pieces(context, id, [message], state)
                 planned += [(by_name.get(piece.name), piece) for piece in pieces]
         return planned
 
     async def _read(self, context: Context, id: str, branch: str) -> list[Message]:
         """The branch up to what still grows."""
         try:
-            found = (await self._link.index.get_messages(context, id, MessageQuery(branch=branch))).messages
+            found = (await self._mirror.index.get_messages(context, id, MessageQuery(branch=branch))).messages
         except NotFound:
             return []
-        ended = next((at for at, each in enumerate(found) if grows(each, context.now)), len(found))
+        ended = next((at for at, each in enumerate(found) if is_growing(each, context.now)), len(found))
         return found[:ended]
 
 
@@ -258,5 +268,5 @@ def _is_as_added(message: Message) -> bool:
     return message.updated_at is None and not message.blobs
 
 
-def _begun_anew(state: MirrorState) -> MirrorState:
+def _next_generation(state: MirrorState) -> MirrorState:
     return structs.replace(state, generation=state.generation + 1, pushed=0, seen=None, is_dirty=True)

@@ -65,7 +65,7 @@ async def _delete(tx: Transaction, state: ConversationState, tombstones: Sequenc
 async def restore(tx: Transaction, restore: Restore) -> int:
     before = visible(tx)
     wipes = "nothing" if before else wiped_by_creation(tx)
-    state = before or _begun(tx, restore.image)
+    state = before or _new_state(tx, restore.image)
     rows = _mapped([row for row in restore.rows if row.draft.message.seq > state.seq], restore.image, state)
     ids = [row.draft.message.id for row in rows]
     found = await tx.get(Wants(ids=ids, expects_none=True)) if before and ids else NOTHING
@@ -78,7 +78,7 @@ async def restore(tx: Transaction, restore: Restore) -> int:
     return after.seq
 
 
-def _begun(tx: Transaction, image: Image) -> ConversationState:
+def _new_state(tx: Transaction, image: Image) -> ConversationState:
     """The empty conversation that a copy fills. Every segment of the image gets a number of this storage."""
     theirs = dict.fromkeys(segment for branch in image.branches for segment, _ in segments(branch))
     ours = {segment: tx.new_segment() for segment in theirs}

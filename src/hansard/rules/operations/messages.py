@@ -31,7 +31,7 @@ async def append(tx: Transaction, append: Append) -> Appended:
     """Appends a batch and, in the same commit, writes records. It asks only where something may be stored already."""
     before = visible(tx)
     wipes = "nothing" if before else wiped_by_creation(tx)
-    state = before or _begun(tx, append)
+    state = before or _new_state(tx, append)
     found = await _stored(tx, before, state, append)
     stored = {id: message for id, (_, message) in found.by_id.items()} if found.by_id else {}
     if found.tombstones:
@@ -53,7 +53,7 @@ def _changed(tx: Transaction, append: Append, found: Found, *, is_repeated: bool
     return plan_records(tx.context, writes, found.records)[0]
 
 
-def _begun(tx: Transaction, append: Append) -> ConversationState:
+def _new_state(tx: Transaction, append: Append) -> ConversationState:
     if append.new is None:
         raise not_found(tx.id)
     return new_state(tx.context, tx.id, append.new, tx.new_segment())
