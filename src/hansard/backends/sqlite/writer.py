@@ -194,7 +194,7 @@ class SqliteWriter:
         return entry
 
     def new_segment(self) -> int:
-        """Returns a number that no segment has had. Saving a branch keeps it, or `reserve`; until then nothing is stored."""
+        """Returns a number that no segment has had. It is kept when a branch with it is saved, or by `reserve`."""
         if self._last_line is None:
             self._last_line = int(self.one("last_line")[0])
         self._last_line += 1
