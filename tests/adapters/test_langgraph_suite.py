@@ -79,6 +79,7 @@ def test_the_tests_of_langgraph(name: str, tmp_path: Path) -> None:
             *(sys.executable, "-m", "pytest", *(f"tests/{file}" for file in part.files), "-q", "-rfE", "--tb=short"),
             *("--noconftest", "-p", "hansard_fixtures", "-o", "addopts=", f"--basetemp={tmp_path}/t"),
             *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:valkey"),
+            *("-p", "no:langsmith_plugin", "-p", "no:schemathesis"),
         ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(SUITE)},

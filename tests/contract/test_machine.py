@@ -19,7 +19,7 @@ from hansard.testing.machine import compare_with_memory
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
 SETTINGS = settings(
-    max_examples=EXAMPLES or 12,
+    max_examples=EXAMPLES or 8,
     stateful_step_count=30,
     # The default run is the same each time: a failure in it is the work of whoever changed something.
     derandomize=not EXAMPLES,

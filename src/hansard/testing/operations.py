@@ -10,6 +10,7 @@ import base64
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -366,6 +367,7 @@ def operations() -> st.SearchStrategy[Operation]:
     common = [name for name in table if name not in RARE for _ in range(WEIGHTS.get(name, 2))]
     names = [*common, *RARE]
 
+    @cache
     def build(name: str) -> st.SearchStrategy[Operation]:
         call, arguments = table[name]
         return st.tuples(st.fixed_dictionaries(arguments), VIEWS).map(lambda drawn: Operation(name, call, *drawn))

@@ -7,6 +7,7 @@ numbers go beyond 64 bits; containers may be empty.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,12 +17,14 @@ from hansard.model import ROLES, SCOPES, STATUSES, Message, Participant, Source,
 from hansard.store import Put
 
 
+@cache
 def texts(max_size: int = 20) -> st.SearchStrategy[str]:
     """Any text but half a surrogate pair, which is not Unicode."""
     odd = st.sampled_from(["", "\0", "a\0b", "😀", "'\"`\\", "\u2028", "null", "1", "{}", "\r\n", "%_?", "Ü"])
     return odd | st.text(st.characters(exclude_categories=["Cs"]), max_size=max_size)
 
 
+@cache
 def ids() -> st.SearchStrategy[str]:
     """What may name a conversation, a message, a user, a tenant, a branch or a record."""
     odd = st.sampled_from(["a", "A", "..", "a/b", "x" * 256, "ü" * 128, "%", " ", "it's"])
@@ -29,11 +32,13 @@ def ids() -> st.SearchStrategy[str]:
     return odd | plain.filter(lambda id: not id.startswith(PREFIX) and len(id.encode()) <= 256)
 
 
+@cache
 def numbers() -> st.SearchStrategy[int | float]:
     whole = st.integers() | st.sampled_from([0, 2**53, 2**63, -(2**64), 10**100])
     return whole | st.floats(allow_nan=False, allow_infinity=False)
 
 
+@cache
 def json_values(max_leaves: int = 10) -> st.SearchStrategy[Any]:
     """Any JSON value."""
     leaves = st.none() | st.booleans() | numbers() | texts()
@@ -44,10 +49,12 @@ def json_values(max_leaves: int = 10) -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def metadata() -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(texts(8), json_values(4), max_size=3)
 
 
+@cache
 def times() -> st.SearchStrategy[datetime]:
     return st.datetimes(datetime(1900, 1, 1), datetime(2199, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
@@ -62,11 +69,13 @@ def participants(ids: st.SearchStrategy[str] | None = None) -> st.SearchStrategy
     )
 
 
+@cache
 def sources() -> st.SearchStrategy[Source]:
     words = st.none() | texts()
     return st.builds(Source, words, words, words, st.none() | st.floats(-1e9, 1e9))
 
 
+@cache
 def usages() -> st.SearchStrategy[Usage]:
     tokens = st.integers(0, 10**9)
     # Quarters: their sums are exact in whatever order a storage adds them up.
@@ -74,13 +83,11 @@ def usages() -> st.SearchStrategy[Usage]:
     return st.builds(Usage, tokens, tokens, tokens, tokens, cost, st.none() | texts())
 
 
-@st.composite
 def messages(
-    draw: st.DrawFn,
     ids: st.SearchStrategy[str] | None = None,
     participant_ids: st.SearchStrategy[str] | None = None,
     contents: st.SearchStrategy[Any] | None = None,
-) -> Message:
+) -> st.SearchStrategy[Message]:
     """A message to append. Most fields are at their defaults in most messages, as in life."""
     rare: dict[str, st.SearchStrategy[Any]] = {
         "participant": participants(participant_ids),
@@ -94,16 +101,22 @@ def messages(
         "usage": usages(),
         "metadata": metadata(),
     }
-    chosen = draw(st.lists(st.sampled_from(sorted(rare)), max_size=3, unique=True))
-    content = draw(json_values() if contents is None else contents)
-    formats = st.sampled_from(["", "", "parts", "openai.chat"])
-    return Message(
-        draw(st.sampled_from(ROLES)),
-        content,
-        id="" if ids is None else draw(ids),
-        format=draw(formats),
-        **{name: draw(rare[name]) for name in chosen},
+    always = st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(ROLES),
+            "content": json_values() if contents is None else contents,
+            "id": st.just("") if ids is None else ids,
+            "format": st.sampled_from(["", "", "parts", "openai.chat"]),
+        }
     )
+    chosen = st.lists(st.sampled_from(sorted(rare)), max_size=3, unique=True)
+
+    # Only the drawing is repeated: to build and validate strategies takes several times as long.
+    @st.composite
+    def message(draw: st.DrawFn) -> Message:
+        return Message(**draw(always), **{name: draw(rare[name]) for name in draw(chosen)})
+
+    return message()
 
 
 def records() -> st.SearchStrategy[Put]:
