@@ -29,8 +29,8 @@ FIXED = {"conv_123": "msg_abc", "thread_id": "message_id"}
 RESPONSES = ("resp_677efb5139a88190b512bc3fef8e535d", "response_id")
 COMPLETION = "completion_id"
 CHOSEN = "not test_method_list_with_all_params and not create_and_run and not (test_responses and (create or compact))"
-"""The first page from cursors that name nothing, with limit=0; the second run models, which a store cannot; the last say
-nothing at all, or name a conversation and a previous response at once. All of these are refused."""
+"""Of those left out, the first page from cursors that name nothing, with limit=0; the second run models, which a store
+cannot; the last say nothing at all, or name a conversation and a previous response at once. All are refused."""
 PASSED = {
     "test_conversations.py": 80,
     "conversations/test_items.py": 90,
