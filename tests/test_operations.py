@@ -163,7 +163,7 @@ def test_patience_ends() -> None:
     async def begin(_: bool) -> OptimisticTransaction:
         return OptimisticTransaction(MemoryTenant(), CONTEXT, "c", None, is_certain=True)
 
-    with pytest.raises(TimedOut, match="others kept changing conversation 'c'") as raised:
+    with pytest.raises(TimedOut, match="other writers kept changing conversation 'c'") as raised:
         run_to_end(optimistic.write(overtaken, begin, patience=-1))
     assert raised.value.outcome == "not_applied"
 

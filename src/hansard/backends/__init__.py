@@ -1,1 +1,1 @@
-"""One module or package a storage; each is imported only when its URL is opened."""
+"""One module or package for each storage, imported only when its URL is opened."""

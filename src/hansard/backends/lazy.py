@@ -1,7 +1,7 @@
-"""A backend that is opened by its first call, so that a program can start while its storage is away.
+"""A backend that its first call opens, so that a program can start while its storage is unreachable.
 
-A call that cannot open it raises what opening raised, mostly `Unavailable`, and the next call tries again. Until it is
-open, `capabilities` are assumed: what is true of every storage that is reached over a network. Then they are its own.
+A call that cannot open it raises the error of opening, mostly `Unavailable`, and the next call tries again. Until it is
+open, `capabilities` assumes what is true of every storage reached over a network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Open = Callable[[], Awaitable[Backend]]
 
 
 def lazy(open: Open, name: str) -> Backend:
-    """The backend that `open` opens, when it is first asked for something. `name` is its name until then."""
+    """Returns a backend that calls `open` on first use. `name` is its name until then."""
     return cast(Backend, _Lazy(open, name))
 
 
@@ -31,7 +31,7 @@ class _Lazy:
         self._failure: HansardError | None = None
         """Why the last attempt to open it failed."""
         self._is_closed = False
-        # Every search can be done by looking at each message, whatever index there is.
+        # Any search can be done by scanning messages, whatever index the storage has.
         self._assumed = Capabilities(name=name, durability="none", shared=True, search="scan", watch="poll")
 
     @property
@@ -64,7 +64,7 @@ class _Lazy:
         return call
 
     async def _opened(self) -> Backend:
-        """The backend. Callers that waited while an attempt failed share its failure: a dead network costs one wait."""
+        """Opens the backend. Callers that waited for a failed attempt share its error, so an outage costs one wait."""
         known = self._failure
         async with self._opening:
             if self._is_closed:

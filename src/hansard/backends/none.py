@@ -1,6 +1,6 @@
-"""Keeps nothing: reads are empty, as a table says; writes succeed and answer as if each had been the first.
+"""Stores nothing: reads are empty; writes succeed and answer as if each were the first.
 
-A write runs against a memory of its own, which is thrown away with it, so that its answer has the true shape.
+A write runs against a memory backend that is discarded afterwards, so that its answer has the right shape.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ R = TypeVar("R")
 def answering(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], answer: Callable[..., R]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A method of the contract that always answers the same."""
+    """Returns a method of the contract that always returns the same answer."""
 
     @functools.wraps(method)
     async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -108,10 +108,10 @@ class NoneBackend:
         yield 0
 
     async def backup(self, target: Path) -> None:
-        raise Unsupported("none keeps nothing to copy", capability="backup")
+        raise Unsupported("the none backend stores nothing to back up", capability="backup")
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
-        raise Unsupported("none keeps nothing to watch", capability="watch")
+        raise Unsupported("the none backend stores nothing to watch", capability="watch")
 
     # Writes
 

@@ -1,7 +1,7 @@
 """From a URL to a backend.
 
-A scheme names a module, imported only now, with a function `open_backend(url, blocking=…, upgrade=…)`. Schemes that are
-not ours come from the entry points `hansard.backends`, whose objects are such functions.
+A scheme names a module, imported on demand, with a function `open_backend(url, blocking=…, upgrade=…)`. Other schemes
+come from the entry points `hansard.backends`, whose objects are such functions.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hansard.urls import Url, suggest
 
 DEFAULT_URL = "sqlite:///hansard.db"
 _MIRRORS = "openai+"
-"""Their index is opened at once, and the far side is only asked when there is something to ask."""
+"""Their index is opened at once; the API is called only when needed."""
 
 
 class Scheme(Struct, frozen=True):
-    """Where a scheme's backend lives, and the extra that it needs."""
+    """The module of a scheme's backend, and the extra that it needs."""
 
     module: str
     extra: str | None = None
     direct: bool = False
-    """In blocking mode it neither opens nor works by suspending."""
+    """In blocking mode it opens and works without suspending."""
 
 
 SCHEMES = {
@@ -54,22 +54,22 @@ class Opener(Protocol):
 
 
 async def open_backend(url: str, *, blocking: bool = False, upgrade: bool = False) -> Backend:
-    """Opens the storage that a URL names. In blocking mode nothing here suspends if the backend can do without."""
+    """Opens the storage that a URL names. In blocking mode nothing here suspends unless the backend must."""
     parts = Url(url)
     opener = _find_opener(parts)
     return await opener(parts, blocking=blocking, upgrade=upgrade)
 
 
 async def open_lazily(url: str, *, blocking: bool = False) -> Backend:
-    """The same, but a storage that is reached over a network is opened by the first call that needs it.
+    """Like `open_backend`, but the first call opens a storage that is reached over a network.
 
-    The scheme and its extra are looked at now.
+    The scheme and its extra are checked now.
     """
     parts = Url(url)
     opener = _find_opener(parts)
     if opens_directly(url) or parts.scheme.startswith(_MIRRORS):
         return await opener(parts, blocking=blocking, upgrade=False)
-    from hansard.backends.lazy import lazy  # only now: few stores are opened so
+    from hansard.backends.lazy import lazy  # imported here: few stores are opened lazily
 
     return lazy(lambda: opener(Url(url), blocking=blocking, upgrade=False), parts.scheme)
 
@@ -89,7 +89,7 @@ def _find_opener(url: Url) -> Opener:
 
 
 def _foreign_opener(url: Url) -> Opener:
-    from importlib.metadata import entry_points  # only now: it would be a third of `import hansard`
+    from importlib.metadata import entry_points  # imported here: it would be a third of `import hansard`
 
     foreign = {point.name: point for point in entry_points(group="hansard.backends")}
     if url.scheme not in foreign:
@@ -99,7 +99,7 @@ def _foreign_opener(url: Url) -> Opener:
 
 
 def opens_directly(url: str) -> bool:
-    """Whether a URL opens in blocking mode without an event loop."""
+    """Returns whether a URL opens in blocking mode without an event loop."""
     scheme = SCHEMES.get(Url(url).scheme)
     return scheme is not None and scheme.direct
 

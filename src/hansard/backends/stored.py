@@ -1,4 +1,4 @@
-"""A Backend made of any Storage: every write is an operation of `rules.operations`, every read a question."""
+"""A Backend over any Storage: every write is an operation of `rules.operations`, every read a `Wants`."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _ONLY_STATE = Wants()
 
 
 class StoredBackend(Generic[S]):
-    """`append` is for a storage with a quicker way to commit appends than `Storage.write`.
+    """`append` is for a storage that can commit appends faster than by `Storage.write`.
 
-    It decides how an append is committed, never what it means: it runs `operations.append`, or `rules.plan_append` on a
-    conversation that the context sees, and leaves to `write` what it cannot decide.
+    It changes how an append is committed, never its meaning: it runs `operations.append`, or `rules.plan_append` on a
+    conversation that the context sees, and leaves to `write` whatever it cannot decide.
     """
 
     def __init__(self, storage: S, *, append: AppendWay | None = None) -> None:
@@ -208,7 +208,7 @@ class StoredBackend(Generic[S]):
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         return await self.storage.wait(context, id, seen, timeout)
 
-    # What only some storages can: see `Capabilities`
+    # Optional abilities of storages: see `Capabilities`
 
     async def backup(self, target: Path) -> None:
         if not self.capabilities.backup:

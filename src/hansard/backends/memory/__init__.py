@@ -1,4 +1,4 @@
-"""Process memory: the definition of truth. Begin with `storage.py`; `transaction.py` is what operations see of it."""
+"""Process memory, the reference storage. Begin with `storage.py`; operations see `transaction.py`."""
 
 from __future__ import annotations
 

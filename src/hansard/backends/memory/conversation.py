@@ -1,4 +1,4 @@
-"""One conversation in memory: its head, and for each line its messages in the order of seq."""
+"""One conversation in memory: its state, and for each segment its messages ordered by seq."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hansard.model import Message, Summary
 
 _seq = attrgetter("seq")
 Place = tuple[int, int]
-"""The line and seq of a message."""
+"""The segment and seq of a message."""
 
 
 class MemoryConversation:
-    """One conversation: its head, and for each line its messages in the order of seq."""
+    """One conversation: its state, and for each segment its messages ordered by seq."""
 
     def __init__(self, state: ConversationState) -> None:
         self._head = state
@@ -43,7 +43,7 @@ class MemoryConversation:
             self._listing.add(state.conversation)
 
     def enlist(self, listing: Listing) -> None:
-        """From now on the listing follows every change of the head."""
+        """Adds the conversation to the listing, which then follows every change of the state."""
         self._listing = listing
         listing.add(self._head.conversation)
 
@@ -87,16 +87,16 @@ class MemoryConversation:
         """Removes all messages and summaries."""
         self.segments, self.places, self.sizes, self.pinned, self.summaries = {}, {}, {}, set(), []
 
-    # What an operation asks for
+    # Answers to operations
 
     def between(self, runs: Iterable[Run]) -> Iterator[Placed]:
-        """The messages of these runs, in order."""
+        """Yields the messages of these runs, in order."""
         for run in runs:
             messages, low, high = self._bounds(run)
             yield from ((run.segment, message) for message in messages[low:high])
 
     def newest(self, runs: Sequence[Run], count: int) -> list[Placed]:
-        """The last messages of these runs taken together, in order."""
+        """Returns the last `count` messages of all runs taken together, in order."""
         found: list[Placed] = []
         for run in reversed(runs):
             messages, low, high = self._bounds(run)
@@ -109,7 +109,7 @@ class MemoryConversation:
         return Span(high - low, messages[low].seq, messages[high - 1].seq) if low < high else Span()
 
     def last_time(self, without: Without) -> datetime | None:
-        """The time of the newest message that would be left without these."""
+        """Returns the time of the newest message that would be left without these."""
         left = (self._last_left(segment, without) for segment in self.segments)
         last = max((message for message in left if message), key=_seq, default=None)
         return last.created_at if last else None
@@ -122,17 +122,17 @@ class MemoryConversation:
         return None
 
     def _bounds(self, run: Run) -> tuple[list[Message], int, int]:
-        """The messages of a segment, and where the run begins and ends in them."""
+        """Returns the messages of a segment, and where the run begins and ends in that list."""
         messages = self.segments.get(run.segment, [])
         low = bisect_right(messages, run.after, key=_seq)
         return messages, low, max(low, bisect_right(messages, run.upto, key=_seq))
 
-    # What readers ask for
+    # Reads
 
     def read(
         self, branch: str | None, *, newest_first: bool = False, above: int = 0, below: int = rules.NO_END
     ) -> Iterator[tuple[int, Message]]:
-        """The messages of a branch with their lines, from either end, between two seqs."""
+        """Yields the messages of a branch with their segments, from either end, between two seqs."""
         parts = rules.segments(self.state.branch(branch))
         for segment, upto in reversed(parts) if newest_first else parts:
             messages = self.segments.get(segment, [])
@@ -142,19 +142,19 @@ class MemoryConversation:
                 yield segment, messages[index]
 
     def read_pinned(self, branch: str | None, *, newest_first: bool = False) -> Iterator[Message]:
-        """The pinned messages of a branch, at the cost of their number."""
+        """Yields the pinned messages of a branch. The cost follows their number."""
         stored_branch = self.state.branch(branch)
         for place in sorted(self.pinned, key=lambda place: place[1], reverse=newest_first):
             if rules.sees(stored_branch, *place):
                 yield self.at(place)
 
     def last_segment(self) -> int:
-        """The highest number that a segment of this conversation has."""
+        """Returns the highest segment number of this conversation."""
         branches = self.state.branches.values()
         return max([*self.segments, *(segment for branch in branches for segment, _ in rules.segments(branch))])
 
     def all_messages(self, after_seq: int = 0) -> Iterator[tuple[int, Message]]:
-        """Every message after a seq with its line, whatever its branch, in the order of seq."""
+        """Yields every message after a seq with its segment, on any branch, ordered by seq."""
         return merge(*(self._segment(segment, after_seq) for segment in self.segments), key=lambda pair: pair[1].seq)
 
     def _segment(self, segment: int, after_seq: int) -> Iterator[tuple[int, Message]]:
@@ -164,7 +164,7 @@ class MemoryConversation:
 
 
 def select(stored: MemoryConversation, query: MessageQuery) -> Iterator[Message]:
-    """The messages that a query wants, in its order. By time, the branch has to be sorted; by seq, it is walked."""
+    """Yields the messages that a query selects, in its order: sorted by time, or walked by seq."""
     if query.pinned and query.sort == "seq":
         return filter_by(stored.read_pinned(query.branch, newest_first=query.newest_first), query)
     if query.sort == "time":
@@ -190,7 +190,7 @@ def digests(messages: Iterable[Message]) -> set[str]:
 
 
 def bounded(found: Iterable[Message], query: MessageQuery, sizes: Mapping[str, int]) -> tuple[list[Message], bool]:
-    """As many as the limit and the bound in bytes allow, but always one; and whether there are more."""
+    """Takes messages up to the limits of count and bytes, but at least one; and says whether there are more."""
     taken: list[Message] = []
     total = 0
     for message in found:

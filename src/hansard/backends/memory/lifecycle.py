@@ -1,4 +1,4 @@
-"""Over all tenants: listed, measured, checked, swept, deleted. Whoever calls this holds the lock."""
+"""Operations over tenants: list, measure, check, sweep, delete. Callers must hold the lock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stats(tenants: Tenants, evicted_conversations: int, evicted_messages: int) -
 
 
 def to_audit(tenants: Tenants) -> list[tuple[str, ConversationState, list[tuple[int, Message]]]]:
-    """Where each conversation lies, its head and its messages: a copy, for which nobody has to wait."""
+    """Returns the name, state and messages of each conversation: a copy that can be checked without the lock."""
     return [
         (f"{name}/{id}", stored.state, list(stored.all_messages()))
         for name, tenant in tenants.items()

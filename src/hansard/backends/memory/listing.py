@@ -1,4 +1,4 @@
-"""The order of a tenant's conversations, kept as they change, so that a page costs what it shows."""
+"""The order of a tenant's conversations, maintained on every change, so that a page costs what it shows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hansard.contract.types import ConversationQuery
 from hansard.model import Conversation, ConversationSort, to_micros
 
 Place = tuple[int, str]
-"""The time that a listing sorts by, and the id."""
+"""The time that a listing sorts by, and the conversation's id."""
 ListKey = tuple[str, str, str | None]
-"""A sorted list: its sort, whose it is (`all`, `user` or `agent`), and the owner's id."""
+"""The key of a sorted list: its sort, whose it is (`all`, `user` or `agent`), and the owner's id."""
 
 _SORTS: tuple[ConversationSort, ...] = ("last_message_at", "updated_at")
 
@@ -33,7 +33,7 @@ class Listing:
                 del self._shelves[listing]
 
     def walk(self, query: ConversationQuery, user: str | None) -> Iterator[str]:
-        """Ids between the query's places, in its order. Filters beyond one owner are left to the caller."""
+        """Yields ids between the query's positions, in its order. Callers apply all filters beyond one owner."""
         places = self._shelves.get(_list_of(query, user), [])
         low = 0 if query.above is None else bisect_right(places, query.above)
         high = len(places) if query.below is None else bisect_left(places, query.below)

@@ -1,9 +1,8 @@
-"""Process memory: the definition of truth.
+"""Process memory: the reference storage.
 
-Every other storage must answer as this one does. It is written to be read: a conversation is its state and, for each
-segment, its messages in the order of seq. One lock makes every call one step. Two caps make it a cache
-(`max_conversations`: the least recently used goes; `max_messages`: the oldest go); what they evict is counted and
-reported by `stats`.
+Every other storage must answer as this one does, so it is written to be read: a conversation is its state and, for each
+segment, its messages ordered by seq. One lock makes every call one step. Two caps make it a cache (`max_conversations`
+evicts the least recently used, `max_messages` the oldest); `stats` reports how many were evicted.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ class MemoryStorage:
         with self._lock:
             return self.tenant(context).participations(context, participant_id, limit)
 
-    # Beside conversations
+    # Outside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
         with self._lock:
@@ -219,7 +218,7 @@ class MemoryStorage:
 
 
 def _eviction(context: Context, stored: MemoryConversation, excess: int) -> Changes:
-    """The loss of the oldest messages. It belongs to the write that made the conversation too long: no new version."""
+    """The removal of the oldest messages. It is part of the write that exceeded the cap: no new version."""
     oldest = list(islice(stored.all_messages(), excess))
     places, newest = places_of(oldest), stored.last_time(Without(ids=[message.id for _, message in oldest]))
     lost = rules.lost_summaries(stored.state, stored.summaries, places)

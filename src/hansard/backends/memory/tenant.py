@@ -1,4 +1,4 @@
-"""One tenant in memory: its conversations, and what it keeps beside them."""
+"""One tenant in memory: its conversations, records, blobs, usage and tombstones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class MemoryTenant:
         return bool(self.conversations or self.records or self.blobs)
 
     def find(self, context: Context, id: str) -> MemoryConversation | None:
-        """A conversation that the context may see. Looking at it is a use."""
+        """Returns a conversation that the context may see, and counts this as a use."""
         stored = self.conversations.get(id)
         if stored is None or not rules.is_visible(stored.state.conversation, context):
             return None
@@ -51,7 +51,7 @@ class MemoryTenant:
         return stored
 
     def add(self, state: ConversationState) -> MemoryConversation:
-        """A new, empty conversation."""
+        """Adds a new, empty conversation."""
         stored = self.conversations[state.conversation.id] = MemoryConversation(state)
         stored.enlist(self.listing)
         return stored
@@ -60,7 +60,7 @@ class MemoryTenant:
         self.tombstones |= {each: max(at, self.tombstones.get(each, at)) for each in digests}
 
     def drop(self, context: Context, id: str) -> Receipt:
-        """Removes a conversation and all that belongs to it."""
+        """Removes a conversation and everything that belongs to it."""
         stored = self.conversations.pop(id)
         stored.delist()
         records = [key for key, record in self.records.items() if record.conversation_id == id]
@@ -135,7 +135,7 @@ class MemoryTenant:
     # Blobs and usage
 
     def drop_blobs(self, context: Context, candidates: set[str]) -> int:
-        """Drops those of these blobs that nothing refers to any longer."""
+        """Drops the blobs among these that no message refers to and that need not be kept."""
         if not candidates:
             return 0
         used = digests(message for stored in self.conversations.values() for _, message in stored.all_messages())
@@ -175,7 +175,7 @@ class MemoryTenant:
         return found
 
     def erase(self, context: Context, user_id: str) -> Receipt:
-        """Removes the records of the user's own space, and the user's usage."""
+        """Removes the records in the user's own space, and the user's usage."""
         records = [key for key in self.records if key[0] == user_id]
         rows = [key for key in self.usage if key[1] == user_id]
         for key in records:

@@ -1,4 +1,4 @@
-"""One conversation in memory, as an operation sees it. The storage holds its lock for as long as this is used."""
+"""One conversation in memory, as an operation sees it. The storage holds its lock while this is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MemoryTransaction:
         self._tenant = tenant
         self._kept = tenant.conversations.get(id)
         self._segments = 0
-        """How many new segments the operation has asked for."""
+        """How many new segments the operation has requested."""
 
     @property
     def state(self) -> ConversationState | None:
@@ -57,7 +57,7 @@ class MemoryTransaction:
         )
 
     def _remove(self, stored: MemoryConversation, changes: Changes) -> Sequence[Message]:
-        """Returns the messages that went."""
+        """Removes messages and returns them."""
         if not (changes.remove or changes.remove_runs):
             return ()
         gone = [message for _, message in changes.remove or stored.between(changes.remove_runs)]
@@ -81,7 +81,7 @@ class MemoryTransaction:
         return _NOTHING_WIPED
 
     def _store(self, stored: MemoryConversation, changes: Changes) -> None:
-        """Summaries, messages and the bytes that these refer to. Messages are copied: callers may change theirs."""
+        """Stores summaries, messages and their blobs. Messages are copied, because callers may change theirs."""
         for sha256, data in changes.blobs.items():
             self._tenant.blobs.setdefault(sha256, StoredBlob(data, NOT_YET))
         for segment, fresh in changes.insert:
@@ -116,7 +116,7 @@ def _applied(receipt: Receipt) -> Applied:
 
 
 def answer(tenant: MemoryTenant, context: Context, stored: MemoryConversation | None, wants: Wants) -> Found:
-    """What is asked for, as copies: callers may change them. `stored` is None where there is no conversation."""
+    """Returns the answers as copies, which callers may change. `stored` is None if there is no conversation."""
     found: dict[str, Any] = {}
     if wants.tombstones:
         found["tombstones"] = {each: tenant.tombstones[each] for each in wants.tombstones if each in tenant.tombstones}

@@ -1,1 +1,1 @@
-"""What several storages share."""
+"""Modules that several storages share."""

@@ -1,4 +1,4 @@
-"""Copies, so that what is stored is never shared with its readers."""
+"""Copies of values, so that callers never share mutable parts with the storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _copy(value: Any) -> Any:
 
 
 def own_message(message: Message) -> Message:
-    """A message that its reader may change without changing what is stored."""
+    """Returns a copy of the message that callers may change."""
     changes: dict[str, Any] = {}
     if not isinstance(message.content, str):
         changes["content"] = _copy(message.content)

@@ -1,7 +1,7 @@
-"""Full text over SQLite: what is stored of a message in an FTS5 table, and how a query is asked of it.
+"""Full text search over SQLite: the rows of an FTS5 table, and queries against it.
 
-The table has the columns `words` and `more`, which hold the terms of the text (see `hansard.analysis`), and `owner`,
-which holds a term for the conversation and one for its user.
+The columns `words` and `more` hold the terms of the text (see `hansard.analysis`). The column `owner` holds a term for
+the conversation and one for its user.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hansard.analysis import Clause, Query, columns
 from hansard.analysis.queries import Phrase
 
 _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
-"""Words that look like the terms of owners, which lie in a column of their own."""
+"""Words that look like owner terms. Those are stored in a column of their own."""
 
 
 @lru_cache(1024)
@@ -37,7 +37,7 @@ def columns_of(text: str, user_id: str | None, conversation: int) -> tuple[str, 
     return (*columns(text), owner_terms(user_id, conversation))
 
 
-# The language of FTS5. Terms hold no character that it knows, and each stands in quotes.
+# FTS5 query syntax. Every term is quoted, and no term contains a character with a meaning in FTS5.
 
 
 @lru_cache(1024)
@@ -64,5 +64,5 @@ def _row(row: Phrase) -> str:
     terms = " + ".join(f'"{term}"' for term in row.parts) + (" *" if row.prefix else "")
     if len(row.parts) > 1:
         return f"{{words}}: ({terms})"
-    # Without columns it is quicker.
+    # A query without column filters is faster.
     return f"{{words more}}: {terms}" if row.prefix or _LIKE_AN_OWNER.fullmatch(row.parts[0]) else terms

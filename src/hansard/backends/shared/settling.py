@@ -1,36 +1,36 @@
-"""How a write reaches several partitions of a storage whose transactions cover only one.
+"""Writes that reach several partitions of a storage whose transactions cover only one.
 
-A conversation is one partition; lists of conversations, usage and blobs are others. A writer may die between any two
-steps. So:
+A conversation is one partition; listings, usage and blobs are others. A writer may die between any two steps. So:
 
-1. The write is *marked* in its tenant's partition, with a deadline, and what others will rely on is *prepared*: bytes
-   of blobs, for example, must be there before a message refers to them.
-2. The conversation is *committed*: in one step it is compared, changed, and given an entry in its *outbox* with the
-   *effects* that the write has elsewhere. From here on the write has happened.
-3. The outbox is emptied, oldest first: the effects are applied, place by place, once and in order, because each place
-   remembers the newest write of each conversation that it has seen.
+1. The write is *marked* in its tenant's partition, with a deadline, and everything that others will rely on is
+   *prepared*: the bytes of blobs, for example, must be stored before a message refers to them.
+2. The conversation is *committed*: one step compares it, changes it, and adds an entry to its *outbox* with the
+   *effects* of the write on other partitions. From here on the write has happened.
+3. The outbox is emptied, oldest entry first: the effects are applied, partition by partition, once and in order,
+   because each partition remembers the newest write of each conversation that it has applied.
 4. The mark is cleared.
 
-Before a process reads a place that others write to (a list, usage, a sweep), it settles the marks of the tenant: it
-does steps 3 and 4 for writers that have not come to it yet, or never will. A mark that is long overdue is cleared, and
-what step 1 prepared in vain is undone. It is not undone before, not even by a writer that was too late to commit:
-another writer may have prepared the same, and be about to commit.
+Before a process reads a partition that only effects write (a listing, usage, a sweep), it settles the tenant's marks:
+it performs steps 3 and 4 for writers that have not reached them yet, or never will. A mark that is long overdue is
+cleared, and what step 1 prepared in vain is undone. It is not undone earlier, not even by a writer that was too late to
+commit: another writer may have prepared the same and be about to commit.
 
-**Overdue writers** must not commit any longer: nobody would look for their outbox. A storage that knows the time
-inside its write refuses a commit after the deadline. One that does not gives a `fence`: before an overdue mark is
-cleared, the head of its conversation gets another stamp, and the writer's comparison fails.
+**Overdue writers** must no longer commit, because no process would find their outbox. A storage that knows the time
+inside its write refuses a commit after the deadline. Any other storage provides a `fence`: before an overdue mark is
+cleared, the head of its conversation gets another stamp, so the writer's comparison fails.
 
-**A storage of your own** brings three things:
+**A storage of your own** provides:
 
 - a *write*: any object with a `tenant`, a `mark` and its `effects`;
-- `Partitions`, each method a step that may be repeated. Decide where the outbox lies. A partition with several rows
-  holds its entries (`redis`): the commit adds one, `remove_outgoing` removes it. Where a partition is a single value
-  (`keyvalue`), the effects travel in `WriteMark.carried`: then the outbox of a mark is those effects if the
-  conversation has the mark's stamp, and `remove_outgoing` has nothing to do, because clearing the mark removes them;
+- `Partitions`, each method a step that may be repeated. Decide where the outbox is stored. A partition with several
+  rows holds its entries (`redis`): the commit adds one, `remove_outgoing` removes it. Where a partition is a single
+  value (`keyvalue`), `WriteMark.carried` holds the effects: the outbox of a mark is those effects if the conversation
+  has the mark's stamp, and `remove_outgoing` does nothing, because clearing the mark removes them;
 - a `fence`, unless its commit compares the deadline with a clock.
 
-It calls `Settling.commit` for a write that reaches more than one partition, and `Settling.settle` before it reads what
-only effects write. `tests/backends/shared` has the smallest `Partitions`, with processes that die at every step.
+It calls `Settling.commit` for a write that reaches more than one partition, and `Settling.settle` before it reads
+anything that only effects write. `tests/backends/shared` has the smallest `Partitions`, with processes that die at
+every step.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from msgspec import Struct
 from hansard.errors import Unavailable
 
 DEADLINE = 10
-"""Seconds that a write may take from its mark to its commit."""
+"""Seconds from a write's mark to the deadline of its commit."""
 GRACE = 60
-"""Seconds after the deadline when a mark is cleared: so far apart may the clocks of the storage's nodes be."""
+"""Seconds after the deadline until a mark is cleared: the largest clock difference between the storage's nodes."""
 
 
 class WriteMark(Struct, frozen=True):
-    """A write that is under way."""
+    """A write in progress."""
 
     id: str
     n: int
-    """Its stamp: higher than that of every earlier write to this conversation, also of one that was deleted."""
+    """The write's stamp: higher than that of every earlier write to this conversation, including a deleted one."""
     after: int
-    """The stamp of the conversation that it was decided on; 0 where there was none."""
+    """The stamp of the conversation that the write was decided on; 0 for a new conversation."""
     prepared: tuple[str, ...] = ()
-    """What `undo` may have to take back."""
+    """The names of what `undo` may have to remove."""
     carried: Any = None
-    """What else the storage keeps with the mark: the effects, for one."""
+    """Whatever else the storage stores with the mark, such as the effects."""
 
 
 E = TypeVar("E")
@@ -68,7 +68,7 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class Crossing(Protocol[E_co]):
-    """A write as a storage knows it."""
+    """A write, as settling sees it."""
 
     @property
     def tenant(self) -> str: ...
@@ -76,11 +76,11 @@ class Crossing(Protocol[E_co]):
     def mark(self) -> WriteMark: ...
     @property
     def effects(self) -> Sequence[E_co]:
-        """One for each place."""
+        """One for each partition."""
 
 
 class RemovedCounts(Struct, frozen=True):
-    """What went from other places with a write."""
+    """How many items a write removed from other partitions."""
 
     blobs: int = 0
     records: int = 0
@@ -95,58 +95,58 @@ class Outgoing(Struct, Generic[E], frozen=True):
 
     n: int
     effects: Sequence[E]
-    """One for each place."""
+    """One for each partition."""
     entry: Any
-    """What `remove_outgoing` finds it by."""
+    """The key by which `remove_outgoing` finds the entry."""
 
 
 class Partitions(Protocol[W_contra, E]):
-    """What settling asks of a storage. Each method is one step of one partition unless it says otherwise.
+    """The steps that settling needs from a storage. Each is one step of one partition unless it says otherwise.
 
-    Every method may be called again after it has done its work, by anybody.
+    Every method may be repeated after it has succeeded, by any process.
     """
 
     async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
-        """Returns the deadline: the time of the tenant's partition, so many seconds from now."""
+        """Stores the mark and returns its deadline: the time of the tenant's partition plus `seconds`."""
 
     async def prepare(self, write: W_contra, deadline: int) -> bool:
-        """Does what others will rely on, in any number of steps.
+        """Stores what others will rely on, in any number of steps.
 
-        A storage that knows the time here compares the deadline in each step, and returns False when it is over.
+        A storage that knows the time here compares the deadline in each step, and returns False after the deadline.
         """
 
     async def commit(self, write: W_contra, deadline: int) -> Sequence[Outgoing[E]] | None:
-        """Changes the conversation and adds the outbox entry, if its stamp is still the one that was decided on.
+        """Changes the conversation and adds the outbox entry, if the conversation still has the expected stamp.
 
-        A storage that knows the time here also compares the deadline. Returns the outbox as it then is, oldest first,
-        or None when nothing was changed.
+        A storage that knows the time here also compares the deadline. Returns the outbox after the commit, oldest entry
+        first, or None if nothing was changed.
         """
 
     async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[E]]:
-        """That of the mark's conversation, oldest first; also of one that was deleted."""
+        """Returns the outbox of the mark's conversation, oldest entry first, even if the conversation was deleted."""
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[E]) -> None: ...
 
     async def apply(self, id: str, n: int, effect: E) -> RemovedCounts:
-        """Does nothing if the place has seen this write of the conversation, or a later one.
+        """Applies an effect, unless the partition has applied this write of the conversation or a later one.
 
-        Returns what went with this write either way, for as long as its writer may wait for it.
+        Either way, returns what this write removed, for as long as its writer may wait for the answer.
         """
 
     async def undo(self, tenant: str, mark: WriteMark) -> None:
-        """Takes back what was prepared, except what the conversation refers to, or another write has prepared since."""
+        """Removes what was prepared, except what the conversation refers to or another write has prepared since."""
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None: ...
 
     async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
-        """With their deadlines."""
+        """Returns the marks with their deadlines."""
 
     async def now(self, tenant: str) -> int:
-        """In seconds, by the clock that `put_mark` reads."""
+        """Returns the time in seconds, by the clock that `put_mark` reads."""
 
 
 Fence = Callable[[str, WriteMark], Awaitable[None]]
-"""If the conversation still has the stamp `mark.after`, gives it another one, and changes nothing else."""
+"""If the conversation still has the stamp `mark.after`, assigns another one, and changes nothing else."""
 
 
 class Settling(Generic[W, E]):
@@ -155,10 +155,10 @@ class Settling(Generic[W, E]):
         self._fence = fence
 
     async def commit(self, write: W) -> RemovedCounts | None:
-        """What went elsewhere with the write; None when it has not happened, because somebody else was faster."""
+        """Returns what the write removed elsewhere, or None if another writer committed first and nothing happened."""
         partitions, tenant, mark = self._partitions, write.tenant, write.mark
         try:
-            # The mark comes first: what is prepared must be found by whoever clears up.
+            # The mark comes first, so that a settler finds whatever is prepared.
             deadline = await partitions.put_mark(tenant, mark, DEADLINE)
             is_prepared = await partitions.prepare(write, deadline)
         except Unavailable as error:
@@ -170,28 +170,28 @@ class Settling(Generic[W, E]):
                 await partitions.clear_mark(tenant, mark)
             return None
         try:
-            # What others left there before comes first: a place passes over what is older than what it has seen.
+            # Earlier entries come first: a partition skips what is older than the newest write that it has applied.
             finished = await self._finish(tenant, mark.id, outbox)
-            # Where another process has emptied the outbox, this only asks what went.
+            # If another process has emptied the outbox, this only returns what was removed.
             gone = finished.get(mark.n) or await self._apply(mark.id, mark.n, write.effects)
             await partitions.clear_mark(tenant, mark)
         except Unavailable as error:
-            # Whatever became of this step, the write itself has happened.
+            # Whether or not this step succeeded, the write itself has happened.
             raise type(error)(str(error), retryable=error.retryable, outcome="unknown") from error
         return gone
 
     async def settle(self, tenant: str) -> None:
-        """Finishes what writers have left open in a tenant."""
+        """Finishes the writes that other processes have left open in a tenant."""
         marks = await self._partitions.marks(tenant)
         if not marks:
             return
-        # Read before the outboxes: whoever was overdue then adds nothing to them after they are read.
+        # Read before the outboxes: a writer that was overdue then adds nothing after they are read.
         now = await self._partitions.now(tenant)
         for mark, deadline in marks:
             await self.settle_mark(tenant, mark, is_overdue=now > deadline + GRACE)
 
     async def settle_mark(self, tenant: str, mark: WriteMark, *, is_overdue: bool = False) -> None:
-        """Finishes a write that has happened, and gives up one that is overdue."""
+        """Finishes a write that has happened, and abandons one that is overdue."""
         partitions = self._partitions
         if is_overdue and self._fence is not None:
             await self._fence(tenant, mark)
@@ -202,7 +202,7 @@ class Settling(Generic[W, E]):
             await partitions.clear_mark(tenant, mark)
 
     async def _finish(self, tenant: str, id: str, outbox: Sequence[Outgoing[E]]) -> dict[int, RemovedCounts]:
-        """Empties the outbox of a conversation. Returns what went with each write."""
+        """Empties the outbox of a conversation. Returns what each write removed."""
         gone: dict[int, RemovedCounts] = {}
         for outgoing in outbox:
             gone[outgoing.n] = await self._apply(id, outgoing.n, outgoing.effects)
@@ -211,6 +211,6 @@ class Settling(Generic[W, E]):
 
     async def _apply(self, id: str, n: int, effects: Sequence[E]) -> RemovedCounts:
         calls = [self._partitions.apply(id, n, effect) for effect in effects]
-        # A single effect needs no event loop: the storage may be one that never suspends.
+        # A single effect is awaited without an event loop: the storage may never suspend.
         went = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         return RemovedCounts(sum(each.blobs for each in went), sum(each.records for each in went))

@@ -1,4 +1,4 @@
-"""Waking those who wait for a conversation, across threads and event loops of one process."""
+"""Wakes tasks that wait for a conversation, across threads and event loops of one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Hashable
 
 
 class Signals:
-    """A counter of writes a conversation, kept only while somebody waits or has waited for it."""
+    """Counts the writes to each conversation that a task waits for or has waited for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class Signals:
             self._marks[key] += 1
             waiters = list(self._waiters.get(key, ()))
         for loop, event in waiters:
-            # The loop may have been closed by now: then nobody waits any longer.
+            # If the loop was closed, no task waits on it any longer.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
@@ -34,7 +34,7 @@ class Signals:
             self.notify(key)
 
     async def wait(self, key: Hashable, seen: int, timeout: float) -> int:
-        """Returns the new mark when it differs from `seen`, or the old one after `timeout` seconds."""
+        """Returns the new mark if it differs from `seen`, or the old one after `timeout` seconds."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             mark = self._marks.setdefault(key, 1)

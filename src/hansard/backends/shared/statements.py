@@ -1,4 +1,4 @@
-"""Named SQL: `queries.sql` holds each statement under `-- name --` and a line of purpose."""
+"""Named SQL: `queries.sql` holds each statement below a heading `-- name --` and a line of purpose."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _HEADING = re.compile(r"^-- (\w+) --$", re.MULTILINE)
 
 
 def parse(text: str) -> dict[str, str]:
-    """`-- name --`, lines of purpose, then the query."""
+    """Parses `-- name --` headings, each followed by lines of purpose and the statement."""
     parts = _HEADING.split(text)[1:]
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
-        raise ValueError("a query stands twice in queries.sql")
+        raise ValueError("a query name occurs twice in queries.sql")
     return {name: _statement(body) for name, body in zip(names, bodies, strict=True)}
 
 
