@@ -1,4 +1,4 @@
-"""A store of one's own: four functions over any store with compare-and-swap make a whole Hansard backend."""
+"""A custom store: four functions over any store with compare-and-swap make a complete Hansard backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four functions that a user writes over a store of their own, and how they are called."""
+"""The four functions that users implement over their own store, and how they are called."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from hansard.executor import run_in_thread
 
 T = TypeVar("T")
 Token = Any
-"""What the store says of a value's version: an ETag, a generation, a revision. Any value but None."""
+"""A value's version in the store: an ETag, a generation, a revision. Any value but None."""
 
 _NAMES = ("get", "put", "delete", "list")
 PAGE = 1000
 
 
 class KeyValue(Protocol):
-    """A store of one's own. All four are `async def`, or all four are `def`. Any exception means: ask again later.
+    """A custom store. All four functions are `async def`, or all four are `def`. Any exception means: retry later.
 
     Keys are text of the characters `a-z 0-9 / - .`, at most 700 of them. Values are bytes.
     """
 
     def get(self, key: str) -> Awaitable[tuple[bytes, Token] | None] | tuple[bytes, Token] | None:
-        """The value and its token, as the last `put` of anybody left them; None when there is none."""
+        """Returns the value and its token, as the last `put` by any client left them; None if there is no such key."""
 
     def put(self, key: str, value: bytes, expected_token: Token | None) -> Awaitable[Token | None] | Token | None:
         """Stores the value if the key still has this token (None: if there is no such key), in one step.
 
-        Returns the new token, or None when the key has another token: then nothing was stored.
+        Returns the new token, or None if the key has another token and nothing was stored.
         """
 
     def delete(self, key: str, expected_token: Token | None) -> Awaitable[bool] | bool:
-        """Removes the key if it still has this token (None: whatever it has). False when it was not removed."""
+        """Removes the key if it still has this token (None: any token). Returns False if it was not removed."""
 
     def list(self, prefix: str, after: str, limit: int) -> Awaitable[Sequence[str]] | Sequence[str]:
-        """The first `limit` keys, in ascending order, that begin with `prefix` and are greater than `after`."""
+        """Returns the first `limit` keys, in ascending order, that begin with `prefix` and are greater than `after`."""
 
 
 class Functions:
-    """Calls the four functions, blocking or not, and translates what they raise."""
+    """Calls the four functions, blocking or not, and translates their exceptions."""
 
     def __init__(self, store: KeyValue, *, in_threads: bool = False) -> None:
         missing = [name for name in _NAMES if not callable(getattr(store, name, None))]
         if missing:
-            raise ValidationError(f"a store of one's own needs the functions {_NAMES}; missing: {', '.join(missing)}")
+            raise ValidationError(f"a custom store needs the functions {_NAMES}; missing: {', '.join(missing)}")
         colours = {inspect.iscoroutinefunction(getattr(store, name)) for name in _NAMES}
         if len(colours) > 1:
             raise ValidationError("get, put, delete and list must be all async or all blocking")
@@ -90,7 +90,7 @@ class Functions:
         return keys
 
     async def keys(self, prefix: str, after: str = "", limit: int = PAGE) -> AsyncGenerator[str, None]:
-        """All keys with this prefix, `limit` at a time."""
+        """Yields all keys with this prefix, reading `limit` at a time."""
         while page := await self.page(prefix, after, limit):
             for key in page:
                 yield key
@@ -101,12 +101,12 @@ class Functions:
     async def pause(self, seconds: float) -> None:
         """Waits for another thread or process."""
         if self.never_suspends:
-            time.sleep(seconds)  # noqa: ASYNC251  (there is no event loop that could go on)
+            time.sleep(seconds)  # noqa: ASYNC251  (no event loop is blocked)
         else:
             await asyncio.sleep(seconds)
 
     async def all(self, calls: Iterable[Awaitable[T]]) -> list[T]:
-        """The answers of independent calls, made at once where the functions allow that."""
+        """Returns the answers of independent calls, made concurrently if the functions are async."""
         if self.never_suspends:
             return [await call for call in calls]
         return list(await asyncio.gather(*calls))

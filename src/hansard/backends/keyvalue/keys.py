@@ -1,4 +1,4 @@
-"""The names of all keys. They hold only `a-z 0-9 / - .`: ids are hashed, or written as hex where their order counts."""
+"""The names of all keys, of the characters `a-z 0-9 / - .`: ids are hashed, or hex where their order matters."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def hashed(text: str) -> str:
 
 
 def time_key(time: datetime) -> str:
-    """Text that sorts as the times do."""
+    """Returns text that sorts as the times do."""
     return f"{_FAR + to_micros(time):020}"
 
 
 def newest_first(micros: int, id: str) -> str:
-    """Text that sorts from the newest place of a listing to the oldest, and among equal times from the last id."""
-    # The z ends the id: of two of which one begins with the other, the longer one comes first.
+    """Returns text that sorts a listing from the newest entry to the oldest, and among equal times from the last id."""
+    # The z ends the id: if one id is a prefix of another, the longer one comes first.
     return f"{_FAR - micros:020}/{id.encode().hex().translate(_TURNED)}z"
 
 
 def place_of(key: str) -> tuple[int, str]:
-    """The time and id in a key of a listing."""
+    """Returns the time and id in a key of a listing."""
     time, id, _ = key.split("/")[-3:]
     return _FAR - int(time), bytes.fromhex(id.removesuffix("z").translate(_TURNED)).decode()
 
@@ -55,7 +55,7 @@ class KeyValueKeys:
         return f"{self.heads}{hashed(id)}"
 
     def space(self, owner: str) -> str:
-        """The head of the records of a user, or of those that are nobody's."""
+        """Returns the head of a user's records, or of the records outside any user's view."""
         return f"{self.spaces}{hashed(owner)}"
 
     def node(self, name: str) -> str:
@@ -74,7 +74,7 @@ class KeyValueKeys:
         return f"{self.root}/who/{hashed(participant_id)}/"
 
     def bound(self, birth: str, space: str = "", stamp: str = "") -> str:
-        """Where it is found which spaces hold records of a conversation, and by which of their writes."""
+        """Returns the keys that say which spaces hold records of a conversation, and by which of their writes."""
         return f"{self.root}/bound/{birth}/" + (f"{space.rpartition('/')[2]}/{stamp}" if space else "")
 
     def due_at(self, time: datetime, kind: str, what: str) -> str:
@@ -94,7 +94,7 @@ class KeyValueKeys:
         return self.listing(query.sort, "all")
 
     def entries(self, conversation: Conversation, stamp: str) -> list[str]:
-        """The keys under which a conversation is found. Each write that moves it makes new ones, by its stamp."""
+        """Returns the keys that list a conversation. Each write that moves it creates new ones, named by its stamp."""
         found = []
         for sort in _SORTS:
             place = newest_first(to_micros(cursors.sort_time(conversation, sort)), conversation.id)
@@ -107,6 +107,6 @@ class KeyValueKeys:
         return found
 
     def expiry(self, conversation: Conversation, stamp: str) -> str:
-        """Where a conversation is found when it expires. A write that changes the time makes a new one."""
+        """Returns the key that finds an expiring conversation. A write that changes the time creates a new one."""
         assert conversation.expires_at is not None
         return self.due_at(conversation.expires_at, "conversation", f"{hashed(conversation.id)}-{stamp}")

@@ -1,4 +1,4 @@
-"""Over all tenants: listed, measured, checked, swept, deleted."""
+"""Operations over tenants: list, measure, check, sweep, delete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _END = datetime.max.replace(tzinfo=UTC)
 
 
 async def tenants(storage: KeyValueStorage) -> list[str]:
-    """Every tenant that has any key."""
+    """Returns every tenant that has any key."""
     found = [await storage.functions.get(key) async for key in storage.functions.keys(TENANTS)]
     return sorted(each[0].decode() for each in found if each is not None)
 
@@ -82,7 +82,7 @@ async def check(storage: KeyValueStorage, tenant: str | None) -> AsyncIterator[P
 
 
 async def _check(storage: KeyValueStorage, context: Context, keys: KeyValueKeys, head: str) -> list[Problem] | None:
-    """What is wrong with a conversation; None when there is none."""
+    """Returns the problems of a conversation; None if there is no such conversation."""
     where = head
     try:
         anchor, token = await storage.partitions.load(head)
@@ -99,8 +99,8 @@ async def _check(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
         entries = keys.entries(conversation, anchor.listed)
         entries += [keys.expiry(conversation, anchor.due)] if conversation.expires_at is not None else []
         listed = await storage.functions.all(storage.functions.get(entry) for entry in entries)
-        problems += [Problem(where, "it is not in a list where it should be")] if None in listed else []
-        # What was found while somebody wrote proves nothing.
+        problems += [Problem(where, "it is missing from a listing")] if None in listed else []
+        # Problems found while another process wrote prove nothing.
         return problems if not problems or (await storage.partitions.load(head))[1] == token else []
     except HansardError as error:
         return [Problem(where, str(error))]
@@ -152,7 +152,7 @@ def _is_due(keys: KeyValueKeys, key: str, context: Context) -> bool:
 
 
 async def _sweep(storage: KeyValueStorage, context: Context, keys: KeyValueKeys, key: str, swept: Swept) -> Swept:
-    """Does what an entry says is due, if it is, and removes the entry."""
+    """Does what an entry says is due, if it still is, and removes the entry."""
     _, kind, what = key.removeprefix(keys.due).split("/", 2)
     receipt, tombstones = swept.receipt, swept.tombstones
     value = await storage.functions.get(key)
@@ -180,7 +180,7 @@ async def _drop_head(storage: KeyValueStorage, keys: KeyValueKeys, head: str) ->
 
 
 async def _drop_tenant_name(storage: KeyValueStorage, keys: KeyValueKeys) -> None:
-    """Removes the name of a tenant that has no other key. Writers put the name after the first of theirs."""
+    """Removes the name of a tenant that has no other key. Writers put the name after their first key."""
     if await storage.functions.page(f"{keys.root}/", "", 1):
         return
     await storage.functions.delete(keys.name)
@@ -191,7 +191,7 @@ async def _drop_tenant_name(storage: KeyValueStorage, keys: KeyValueKeys) -> Non
 async def delete_tenant(storage: KeyValueStorage, context: Context) -> Receipt:
     keys = KeyValueKeys(context.tenant)
     total = Receipt(at=context.now)
-    # Again and again: a walk passes over a conversation that somebody moves just then.
+    # Repeat: a walk misses a conversation that another process moves meanwhile.
     while ids := [state.conversation.id async for state in storage.walk(Context(keys.tenant, NOT_YET), _EVERYTHING)]:
         for id in ids:
             total += await drop(storage, context, id, if_expired=False)

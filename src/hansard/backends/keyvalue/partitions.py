@@ -1,24 +1,24 @@
-"""How a write reaches several keys, though only one of them can be swapped at once: `shared.settling` over keys.
+"""Writes that reach several keys, of which only one can be swapped at once: `shared.settling` over keys.
 
-1. A *mark* is put, under the write's own stamp. It names all that the write makes before its swap, and carries the
-   effects.
-2. What the new head will name is put: nodes, references to blobs, entries in listings. Readers pass over what the head
-   does not name.
+1. A *mark* is put, under the write's own stamp. It names everything that the write creates before its swap, and carries
+   the effects.
+2. The objects that the new head will name are put: nodes, references to blobs, entries in listings. Readers ignore
+   whatever the head does not name.
 3. The head is swapped. It holds the stamp: from here on the write has happened.
 4. The effects are applied and the mark is deleted: the write is settled.
 
-Nobody swaps a head while the mark of its stamp exists: the next writer first settles what the last one left. So a mark
-whose stamp is not in its head belongs to a write that has not happened. If it is overdue, the head is *fenced*: swapped
-without a change, so that the write can never happen. Then what the write has made is deleted.
+No writer swaps a head while the mark of its stamp exists: the next writer first settles what the last one left. So a
+mark whose stamp is not in its head belongs to a write that has not happened. If it is overdue, the head is *fenced*:
+swapped without a change, so that the write can never happen. Then the objects of the write are deleted.
 
-Effects may be applied several times, and late: every key that they make or delete has the stamp of a write in its name
-and is never made again, usage counts by `n`, and tombstones keep the latest time.
+Effects may be applied several times, and late: every key that they create or delete has the stamp of a write in its
+name and is never created again, usage counts by `n`, and tombstones keep the latest time.
 
 **Records with messages** need two heads. The write first swaps the head of the space, which keeps its root and gets
-another one that is *pending*: it counts once the head of the conversation has the write's stamp. Who finds a pending
-root looks there. A writer waits for it a moment, and then fences the conversation.
+another one that is *pending*: it counts once the head of the conversation has the write's stamp. Readers that find a
+pending root check that head. A writer waits briefly for it, and then fences the conversation.
 
-A head that is gone cannot be fenced, so one that has nothing to hold any longer stays for a day.
+A head that is gone cannot be fenced, so an empty one stays for a day.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hansard.backends.shared.settling import Outgoing, RemovedCounts, Settling, 
 from hansard.errors import Unavailable
 
 LINGER = timedelta(days=1)
-"""How long a head that holds nothing stays: longer than any request can be on its way."""
+"""How long an empty head stays: longer than any request can be delayed."""
 _PENDING = 1.0
 """Seconds that writers of records wait for a pending write before they fence it."""
 _REMEMBERED = 256
@@ -78,7 +78,7 @@ class KeyValuePartitions:
         return self._settled.get(head)
 
     async def begin(self, keys: KeyValueKeys, head: str) -> LoadedHead:
-        """The head, after its last write was settled."""
+        """Returns the head, after settling its last write."""
         anchor, token = await self.load(head)
         known = self._settled.get(head)
         if anchor is not None and not (known and known[0].stamp == anchor.stamp):
@@ -88,7 +88,7 @@ class KeyValuePartitions:
         return anchor, token
 
     async def write(self, write: KeyValueWrite) -> RemovedCounts:
-        """Stores a write, or raises `Overtaken`: then nothing was stored."""
+        """Stores a write, or raises `Overtaken` if nothing was stored."""
         self._settled.pop(write.head, None)
         if write.is_plain:
             write.anchor = structs.replace(write.anchor, is_unmarked=True)
@@ -107,7 +107,7 @@ class KeyValuePartitions:
         self._settled[head] = (anchor, token)
 
     async def settle(self, keys: KeyValueKeys) -> None:
-        """Finishes the writes of a tenant that have happened, and gives up those that are overdue."""
+        """Finishes the writes of a tenant that have happened, and abandons those that are overdue."""
         await self._settling.settle(keys.tenant)
 
     async def settle_stamp(self, keys: KeyValueKeys, stamp: str) -> None:
@@ -118,7 +118,7 @@ class KeyValuePartitions:
     # Spaces
 
     async def load_space(self, keys: KeyValueKeys, space: str) -> LoadedHead:
-        """The head of a space, without a pending root."""
+        """Returns the head of a space, without a pending root."""
         give_up = time.monotonic() + _PENDING
         while True:
             anchor, token = await self.begin(keys, space)
@@ -135,7 +135,7 @@ class KeyValuePartitions:
                     await self._resolve(space, pending.stamp, applies=False)
 
     async def read_space(self, space: str) -> LoadedHead:
-        """The head of a space as it counts now."""
+        """Returns the head of a space as it counts now."""
         while True:
             anchor, token = await self.load(space)
             if anchor is None or anchor.pending is None:
@@ -143,7 +143,8 @@ class KeyValuePartitions:
             pending = anchor.pending
             if await self._has_happened(pending):
                 return _resolved(anchor, applies=True), token
-            # A write that has happened is settled before its head moves on: then the space has no such root any longer.
+            # A write that has happened is settled before its head moves on: then the space no longer has this pending
+            # root.
             anchor, token = await self.load(space)
             if anchor is None or anchor.pending is None or anchor.pending.stamp == pending.stamp:
                 return (_resolved(anchor, applies=False) if anchor else None), token
@@ -153,7 +154,7 @@ class KeyValuePartitions:
         return anchor.has(write.n, write.stamp) if anchor else False
 
     async def _resolve(self, space: str, stamp: str, *, applies: bool) -> None:
-        """Makes the pending root of a write the root, or forgets it."""
+        """Makes the pending root of a write the root, or discards it."""
         while True:
             anchor, token = await self.load(space)
             if anchor is None or anchor.pending is None or anchor.pending.stamp != stamp:
@@ -185,7 +186,7 @@ class KeyValuePartitions:
             await self._schedule_check(keys, space)
         if await self._functions.put(space, rows.encode(anchor), token) is not None:
             return True
-        # The answer may have got lost on its way.
+        # The answer may have been lost.
         found, _ = await self.load(space)
         return found is not None and found.pending is not None and found.pending.stamp == anchor.pending.stamp
 
@@ -197,7 +198,7 @@ class KeyValuePartitions:
         except Unavailable as error:
             failed = error
         if token is None and not await self._is_stored(write, failed):
-            # Nothing else can have the names that it has made, so there is no need to wait.
+            # No other write uses the names that this one created, so they can be removed at once.
             if not write.is_plain:
                 await self.undo(write.tenant, write.mark)
             return None
@@ -205,14 +206,14 @@ class KeyValuePartitions:
         return [Outgoing(write.anchor.n, write.effects, None)]
 
     async def _is_stored(self, write: KeyValueWrite, failed: Unavailable | None) -> bool:
-        """Whether a put that failed was stored: repeated by a client on its way, or with an answer that got lost."""
+        """Returns whether a failed put was stored: by a retry on the way, or with its answer lost."""
         try:
             anchor, _ = await self.load(write.head)
         except Unavailable as error:
             raise type(error)(str(error), retryable=error.retryable, outcome="unknown") from error
         has_happened = anchor.has(write.anchor.n, write.anchor.stamp) if anchor else False
         if has_happened is None:
-            raise Unavailable("others have written since, too often to tell what became of this", outcome="unknown")
+            raise Unavailable("too many other writes since to tell whether this one was stored", outcome="unknown")
         if failed is not None and not has_happened:
             raise failed
         return has_happened
@@ -222,7 +223,7 @@ class KeyValuePartitions:
         return [Outgoing(mark.n, [(KeyValueKeys(tenant), mark.carried)], None)] if happened else []
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[Effect]) -> None:
-        """The mark carries it."""
+        """Nothing to do: the mark carries the entry."""
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
         await self._functions.delete(KeyValueKeys(tenant).mark(mark.carried.stamp))
@@ -236,12 +237,12 @@ class KeyValuePartitions:
         return int(time.time())
 
     async def fence(self, tenant: str, mark: WriteMark) -> None:
-        """Makes sure that a write cannot happen any longer, unless it has."""
+        """Ensures that a write can no longer happen, unless it has."""
         keys = KeyValueKeys(tenant)
         while True:
             anchor, token = await self.load(mark.id)
             if anchor is not None and anchor.n >= mark.n:
-                return  # it has happened, or another write has
+                return  # this write has happened, or another one
             fence = secrets.token_hex(8)
             if anchor is None:
                 await self._schedule_check(keys, mark.id)
@@ -250,7 +251,7 @@ class KeyValuePartitions:
                 return
 
     async def _schedule_check(self, keys: KeyValueKeys, head: str) -> None:
-        """A sweep looks whether a head that is made now, and may never hold anything, can go."""
+        """Schedules a check, by a sweep, of a new head that may never hold anything."""
         due = keys.due_at(datetime.now(UTC) + LINGER, "head", f"{head}/{secrets.token_hex(8)}")
         await self._functions.put(due, b"", None)
 
@@ -289,7 +290,7 @@ class KeyValuePartitions:
         await self._functions.all(self._functions.delete(name) for name in names)
 
     async def _wipe(self, keys: KeyValueKeys, intent: Intent, root: Root) -> int:
-        """Deletes a tree, each node after all that it names; returns how many blobs went with its messages."""
+        """Deletes a tree, each node after everything that it names; returns how many blobs went with its messages."""
         return await self._wipe_nodes(keys, intent, self.tree(keys), root.level, [each.name for each in root.children])
 
     async def _wipe_nodes(
@@ -304,7 +305,7 @@ class KeyValuePartitions:
                 else:
                     gone += await self._wipe_leaf(keys, intent, name, await tree.leaf(name))
             except MissingNode:
-                continue  # an earlier attempt has come so far, or somebody else who settles the same mark
+                continue  # deleted by an earlier attempt, or by another process that settles the same mark
             await self._functions.delete(keys.node(name))
         return gone
 
@@ -320,7 +321,7 @@ class KeyValuePartitions:
         return sum([await self.drop_bound(keys, space, birth, now) for space in spaces])
 
     async def _check_bound(self, keys: KeyValueKeys, bound: Bound, now: datetime) -> None:
-        """Records whose conversation went while they were written go with it."""
+        """Removes records whose conversation was deleted while they were written."""
         anchor, _ = await self.load(bound.head)
         if anchor is None or anchor.state is None or anchor.birth != bound.birth:
             await self.drop_bound(keys, bound.space, bound.birth, now)

@@ -19,7 +19,7 @@ from hansard.rules.operations.common import runs_of
 
 
 class StoredConversation:
-    """A conversation that is there. What it hands out is made for the call."""
+    """An existing conversation. Every value that it returns is made for the caller."""
 
     def __init__(self, tree: Tree, anchor: Anchor, state: ConversationState) -> None:
         self._tree = tree
@@ -30,7 +30,7 @@ class StoredConversation:
     # Rows
 
     async def walk(self, run: Run, *, newest_first: bool = False) -> AsyncGenerator[MessageRow, None]:
-        """The messages of a run from either end."""
+        """Yields the messages of a run from either end."""
         async with aclosing(self._tree.scan(self.root, *_range(run), newest_first=newest_first)) as walked:
             async for _, value in walked:
                 yield self._row(value)
@@ -70,11 +70,11 @@ class StoredConversation:
         return [(row.segment, self.message(row)) for row in found]
 
     def segments(self) -> list[int]:
-        """Every segment that holds messages: each message is read by some branch."""
+        """Returns every segment that holds messages: each message is read by some branch."""
         return sorted({segment for branch in self.state.branches.values() for segment, _ in rules.segments(branch)})
 
     async def summaries(self) -> list[tuple[bytes, Summary]]:
-        """Oldest first, with their keys."""
+        """Returns the summaries, oldest first, with their keys."""
         found = await self._tree.items(self.root, *rows.SUMMARIES)
         return [(key, rows.decode(value, Summary, f"a summary of {self.id!r}")) for key, value in found]
 
@@ -84,7 +84,7 @@ class StoredConversation:
     # Answers
 
     async def answer(self, wants: Wants) -> Found:
-        """All but what lies beside the conversation."""
+        """Answers everything except blobs, tombstones and records."""
         found = [row for id in wants.ids if (row := await self.find(id))]
         if wants.newest is None:
             messages = [row async for row in self.walk_all(wants.runs)]
@@ -140,7 +140,7 @@ class StoredConversation:
         return Slice(found, False)
 
     async def _selected(self, query: MessageQuery) -> AsyncGenerator[MessageRow, None]:
-        """Rows of the branch in the order of the query, at least all that it wants."""
+        """Yields rows of the branch in the order of the query, at least all that it selects."""
         runs = runs_of(self.state.branch(query.branch))
         if query.sort == "time":
             everything = [row async for row in self.walk_all(runs)]
@@ -161,7 +161,7 @@ class StoredConversation:
         return self.walk_all(runs, newest_first=newest_first)
 
     async def _pinned(self, runs: Sequence[Run], newest_first: bool) -> AsyncGenerator[MessageRow, None]:
-        """At the cost of their number."""
+        """Yields the pinned messages. The cost follows their number."""
         found: list[MessageRow] = []
         for run in runs:
             low, high = rows.pin_key(run.segment, run.after + 1), rows.pin_key(run.segment, run.upto + 1)
@@ -172,7 +172,7 @@ class StoredConversation:
             yield row
 
     async def rows(self, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
-        """Of all segments in the order of seq."""
+        """Returns messages of all segments, ordered by seq."""
         merged: list[MessageRow] = []
         end = rules.NO_END
         for segment in self.segments():
@@ -190,7 +190,7 @@ class StoredConversation:
         return taken
 
     async def _piece(self, run: Run, limit: int, max_bytes: int) -> tuple[list[MessageRow], bool]:
-        """The beginning of a run, and whether it goes on."""
+        """Returns the beginning of a run, and whether it continues."""
         found: list[MessageRow] = []
         async with aclosing(self.walk(run)) as walked:
             async for row in walked:

@@ -1,4 +1,4 @@
-"""Records: those of one owner (a user, or nobody) are one tree under one head, so a batch is one swap."""
+"""Records: those of one owner (a user, or none) are one tree under one head, so a batch is one swap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hansard.errors import Corrupt, TimedOut
 from hansard.model import Record
 
 Batch = dict[bytes, StoredRecord | None]
-"""Rows as they will be, or None where they go, by their keys in the tree."""
+"""New rows by their keys in the tree; None for rows to remove."""
 Births = Mapping[str, str]
 """The births of the conversations that records belong to, by id."""
 
@@ -45,7 +45,7 @@ class RecordSpace:
         return rows.decode(value, StoredRecord, "a record") if value is not None else None
 
     async def bound(self, birth: str) -> dict[bytes, str]:
-        """The records that belong to a conversation: their keys, and the stamps of the writes that stored them."""
+        """Returns the records of a conversation: their keys, and the stamps of the writes that stored them."""
         prefix = rows.bound_key(birth, b"")
         found = await self._tree.items(self._root, prefix, prefix + b"\xff")
         return {key.removeprefix(prefix): rows.decode(value, str, "a record") for key, value in found}
@@ -57,7 +57,7 @@ class RecordSpace:
         return [key for key, _ in await self._tree.items(self._root, *rows.RECORDS)]
 
     async def scan(self, query: RecordQuery, live: Callable[[StoredRecord], Awaitable[Record | None]]) -> list[Record]:
-        """One more than the query wants, if there are as many."""
+        """Returns one more than the query's limit, if there are that many."""
         found: list[Record] = []
         async with aclosing(self._tree.scan(self._root, *_range(query), newest_first=query.newest_first)) as walked:
             async for _, value in walked:
@@ -74,7 +74,7 @@ class RecordSpace:
     async def change(
         self, keys: KeyValueKeys, stamp: str, owner: str | None, batch: Batch, now: datetime
     ) -> SpaceChange | None:
-        """The space after a batch, or None where it stays as it is. Without an owner, it keeps its own."""
+        """Returns the space after a batch, or None if it does not change. Without an owner, it keeps its own."""
         change = SpaceChange(Root(), owner, {}, Effects(put={}, drop=[]))
         items: dict[bytes, Raw | None] = {}
         births: set[str] = set()
@@ -93,7 +93,7 @@ class RecordSpace:
         change.effects.drop += await self._unneeded(keys, batch, births - {""})
         await self._store(keys, stamp, items, change)
         if None in items.values() and await self._tree.is_empty(change.root):
-            # The user's name goes with the last record.
+            # The user's id is removed with the last record.
             change.owner = None
             change.effects.put[keys.due_at(now + LINGER, "head", f"{self.key}/{stamp}")] = ""
         elif owner is None and self.anchor is not None:
@@ -101,14 +101,14 @@ class RecordSpace:
         return change
 
     def _expiry(self, keys: KeyValueKeys, key: bytes, row: StoredRecord) -> dict[str, str]:
-        """Where a record is found when it expires."""
+        """Returns the entry that finds an expiring record."""
         if row.record.expires_at is None:
             return {}
         name = f"{row.stamp}-{hashed(key.hex())}"
         return {keys.due_at(row.record.expires_at, "record", name): rows.encode([self.key, key]).decode()}
 
     async def _unneeded(self, keys: KeyValueKeys, batch: Batch, births: set[str]) -> list[str]:
-        """The keys by which these conversations found only records that go, or are stored anew."""
+        """Returns the keys by which these conversations found only records that are removed or stored again."""
         found: list[str] = []
         for birth in sorted(births):
             stamps = await self.bound(birth)
@@ -127,7 +127,7 @@ class RecordSpace:
         change.effects.drop += [keys.node(name) for name in tree.dropped]
 
     def pending(self, head: str, anchor: Anchor, change: SpaceChange) -> tuple[Anchor, Token | None]:
-        """The space with a root that counts when the write of this head has happened."""
+        """Returns the space with a root that counts once the write of this head has happened."""
         waiting = PendingSpace(head, anchor.n, anchor.stamp, change.root, change.owner)
         return structs.replace(self.anchor or Anchor(), pending=waiting), self.token
 
@@ -152,13 +152,13 @@ class KeyValueRecords:
     # Reading
 
     async def _read_one(self, keys: KeyValueKeys, key: str, read: Callable[[RecordSpace], Awaitable[rows.S]]) -> rows.S:
-        """What is seen of a space at one moment."""
+        """Reads a space at one moment."""
         while True:
             found = await self._partitions.read_space(key)
             try:
                 return await read(RecordSpace(key, self._partitions.tree(keys), found))
             except MissingNode as missing:
-                # Nodes go when a later head does not name them: then there is one.
+                # Nodes are deleted once a later head does not name them, so there must be a later one.
                 if (await self._partitions.load(key))[1] == found[1]:
                     raise Corrupt(f"a part of the records is missing: {missing}", where=str(missing)) from missing
 
@@ -189,14 +189,14 @@ class KeyValueRecords:
         return rows.record_of(row)
 
     async def _birth(self, context: Context, keys: KeyValueKeys, id: str) -> str | None:
-        """Which conversation the context sees under an id."""
+        """Returns the birth of the conversation that the context sees under an id."""
         anchor, _ = await self._partitions.load(keys.head(id))
         if anchor is None or anchor.state is None or not rules.is_visible(anchor.state.conversation, context):
             return None
         return anchor.birth
 
     async def owners(self, keys: KeyValueKeys) -> list[tuple[str, int]]:
-        """Everybody who has records, the empty name for nobody, and how many."""
+        """Returns every owner of records and their number; the empty name for records outside any user's view."""
 
         async def read(space: RecordSpace) -> tuple[str | None, int]:
             owner = space.anchor.owner if space.anchor else None
@@ -208,7 +208,7 @@ class KeyValueRecords:
     # Writing
 
     async def begin(self, context: Context) -> RecordSpace:
-        """The space of the context's user, to write to."""
+        """Returns the space of the context's user, to write to."""
         keys = KeyValueKeys(context.tenant)
         key = keys.space(context.user or "")
         return RecordSpace(key, self._partitions.tree(keys), await self._partitions.load_space(keys, key))
@@ -216,7 +216,7 @@ class KeyValueRecords:
     async def current(
         self, context: Context, space: RecordSpace, wanted: Sequence[RecordKey]
     ) -> dict[RecordKey, Record]:
-        """Those of these records that the context sees."""
+        """Returns the records among these that the context sees."""
         keys = KeyValueKeys(context.tenant)
         found = {each: await self._live(context, keys, await space.find(rows.record_key(*each))) for each in wanted}
         return {key: record for key, record in found.items() if record}
@@ -236,7 +236,7 @@ class KeyValueRecords:
         return results
 
     async def _births(self, context: Context, keys: KeyValueKeys, writes: Sequence[RecordWrite]) -> dict[str, str]:
-        """The conversations that records will belong to, which must be there."""
+        """Returns the births of the conversations that records will belong to, which must exist."""
         births: dict[str, str] = {}
         for write in writes:
             if write.conversation_id is not None and not write.delete and write.conversation_id not in births:
@@ -262,7 +262,7 @@ class KeyValueRecords:
                     raise Corrupt(f"a part of the records is missing: {missing}", where=str(missing)) from missing
             except Overtaken:
                 if time.monotonic() > give_up:
-                    what = f"others kept changing these records for {PATIENCE:g} seconds"
+                    what = f"other writers kept changing these records for {PATIENCE:g} seconds"
                     raise TimedOut(what, outcome="not_applied") from None
             else:
                 return

@@ -1,4 +1,4 @@
-"""What lies under the keys, as structs, and messages and records as rows of a tree. Everything but blobs is JSON."""
+"""The values under the keys, as structs; messages and records are rows of a tree. All but blobs is JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S")
 _encode = msgspec.json.Encoder().encode
 _NO_EXTRA = codec.Extra()
 _RECENT = 32
-"""Stamps that a head keeps, so that a writer whose answer got lost can see whether it has written."""
+"""How many stamps a head keeps, so that a writer whose answer was lost can see whether it has written."""
 
 
 class MessageRow(Struct, array_like=True, frozen=True):
@@ -33,7 +33,7 @@ class MessageRow(Struct, array_like=True, frozen=True):
     created_at: int
     size: int
     stamp: str
-    """Of the write that stored its content: its references to blobs are named by it."""
+    """The stamp of the write that stored its content: it names its references to blobs."""
     pinned: bool = False
     blobs: tuple[BlobRef, ...] = ()
     participant: Participant | None = None
@@ -43,15 +43,15 @@ class MessageRow(Struct, array_like=True, frozen=True):
 class StoredRecord(Struct, array_like=True, frozen=True):
     record: Record
     data: bytes | None = None
-    """The value where it is bytes, which JSON cannot say."""
+    """The value if it is bytes, which JSON cannot represent."""
     birth: str = ""
-    """Of the conversation that it belongs to."""
+    """The birth of the conversation that it belongs to."""
     stamp: str = ""
-    """Of the write that stored it: what it is found by elsewhere is named by it."""
+    """The stamp of the write that stored it: it names the entries that find it."""
 
 
 class PendingSpace(Struct, frozen=True):
-    """What a space becomes when a conversation's write has happened that also writes records."""
+    """The future of a space, once the write of a conversation that also writes its records has happened."""
 
     head: str
     n: int
@@ -63,7 +63,7 @@ class PendingSpace(Struct, frozen=True):
 class Anchor(Struct, omit_defaults=True, frozen=True):
     """A head: the one object of a conversation, or of an owner's records (a *space*), that is swapped.
 
-    It names all other objects. One that holds nothing any longer stays for a day: see `partitions`.
+    It names all other objects. An empty one stays for a day: see `partitions`.
     """
 
     n: int = 0
@@ -73,26 +73,26 @@ class Anchor(Struct, omit_defaults=True, frozen=True):
     birth: str = ""
     state: ConversationState | None = None
     owner: str | None = None
-    """Of a space: the user's id, or empty for records that are nobody's."""
+    """Of a space: the user's id, or empty for records outside any user's view."""
     root: Root = Root()
     segments: int = 0
-    """The highest number that a segment has had."""
+    """The highest segment number ever used."""
     listed: str = ""
     """The stamp of the entries in listings."""
     due: str = ""
     """The stamp of the entry for the time when it expires."""
     pending: PendingSpace | None = None
     is_unmarked: bool = False
-    """The last write had no mark: there was nothing to settle."""
+    """True if the last write had no mark: there was nothing to settle."""
     fence: str = ""
 
     @property
     def stamp(self) -> str:
-        """Of the last write. While a mark of this name exists, that write is not settled."""
+        """The stamp of the last write. While a mark of this name exists, that write is not settled."""
         return self.recent[-1] if self.recent else ""
 
     def has(self, n: int, stamp: str) -> bool | None:
-        """Whether this write has happened; None when it is too long ago to say."""
+        """Returns whether this write has happened; None if it is too long ago to tell."""
         at = len(self.recent) - 1 - (self.n - n)
         if at < 0:
             return None
@@ -100,19 +100,19 @@ class Anchor(Struct, omit_defaults=True, frozen=True):
 
 
 def following(before: Anchor | None, stamp: str) -> tuple[int, list[str]]:
-    """`n` and `recent` of the head that a write makes."""
+    """Returns `n` and `recent` of the head that a write creates."""
     return (before.n + 1, [*before.recent[1 - _RECENT :], stamp]) if before else (1, [stamp])
 
 
 class CountedUsage(Struct):
-    """What one conversation adds to the usage of one day, and up to which of its writes."""
+    """The usage of one conversation on one day, and the last of its writes that is counted."""
 
     n: int
     rows: list[UsageRow]
 
 
 class BlobFacts(Struct, frozen=True):
-    """The line before the bytes of a blob. `fence` is another with each put, so that no token comes twice."""
+    """The header before the bytes of a blob. `fence` changes with each put, so that no token repeats."""
 
     keep_until: datetime
     fence: str
@@ -141,7 +141,7 @@ def stored_of(segment: int, message: Message, draft: Draft, stamp: str) -> Messa
 
 
 def changed(before: MessageRow, after: Message, draft: Draft | None, stamp: str) -> MessageRow:
-    """The row of a message whose content is new, or stays where there is no draft."""
+    """Returns the row of a changed message; without a draft, its content stays."""
     if draft is None:
         return _stored(before.segment, after, before.body, before.size, before.stamp)
     return _stored(before.segment, after, draft.body, draft.size, stamp)
@@ -192,7 +192,7 @@ def message_of(row: MessageRow, conversation_id: str) -> Message:
     )
 
 
-# Keys of trees: a letter for the kind, then what sorts
+# Keys of trees: a letter for the kind, then the part that sorts
 
 _SEQ_END = (1 << 63) - 1
 
@@ -218,17 +218,17 @@ RECORDS = (b"r", b"s")
 
 
 def namespace_key(namespace: tuple[str, ...]) -> bytes:
-    """Of the records in a namespace and below it, the beginning of their keys."""
+    """Returns the prefix of the keys of all records in a namespace and below it."""
     return b"r" + codec.pack_namespace(namespace).replace(b"\0", b"\0\x01")
 
 
 def record_key(namespace: tuple[str, ...], key: str) -> bytes:
-    """Sorts by namespace and then by key: what ends the namespace is less than what goes on in one."""
+    """Sorts by namespace and then by key: the end of a namespace is less than its continuation."""
     return namespace_key(namespace) + b"\0\0" + key.encode()
 
 
 def bound_key(birth: str, key: bytes) -> bytes:
-    """Where the record at this key is found by the conversation that it belongs to."""
+    """Returns the key by which a conversation finds the record at `key`."""
     return b"c" + birth.encode() + key
 
 

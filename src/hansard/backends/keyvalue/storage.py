@@ -1,8 +1,8 @@
-"""A Storage over four functions of a user's own: begin with `functions.py`, then `partitions.py`.
+"""A Storage over four user functions: begin with `functions.py`, then `partitions.py`.
 
-A conversation is one head, which is swapped, and a tree of immutable objects that the head names (`tree.py`). Records
-of one owner are the same. All else (listings, usage, references to blobs, tombstones) lies under keys of its own, and
-belongs to the writes of heads: `partitions.py` makes sure that it follows them.
+A conversation is one head, which is swapped, and a tree of immutable objects that the head names (`tree.py`). The
+records of one owner are stored in the same way. Everything else (listings, usage, references to blobs, tombstones) is
+stored under keys of its own and belongs to the writes of heads: `partitions.py` ensures that it follows them.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from hansard.errors import Corrupt
 from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
 
 _PAGE_SIZE = 100
-"""Entries of a listing that are read at once, at most."""
+"""The largest number of listing entries read at once."""
 _POLL = 0.1
 
 
 class KeyValueStorage:
-    """`store` has the four functions of `KeyValue`, and `durability` says what its `put` survives.
+    """`store` has the four functions of `KeyValue`; `durability` says what its `put` survives.
 
-    `shared` says that several processes may use it. `in_threads` calls blocking functions in threads, so that an event
-    loop goes on meanwhile; the blocking API then works on a loop of its own.
+    `shared` says that several processes may use it. `in_threads` calls blocking functions in threads, so that they do
+    not block the event loop; the blocking API then uses a loop of its own.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class KeyValueStorage:
         *,
         behind_walls: bool = False,
     ) -> T | None:
-        """What is seen of a conversation at one moment; None when the context sees no such conversation."""
+        """Reads a conversation at one moment; None if the context sees no such conversation."""
         keys = KeyValueKeys(context.tenant)
         while True:
             anchor, token = await self.partitions.load(keys.head(id))
@@ -118,10 +118,10 @@ class KeyValueStorage:
             try:
                 return await read(StoredConversation(self.partitions.tree(keys), anchor, state))
             except MissingNode as missing:
-                # Nodes go when a later head does not name them: then there is one.
+                # Nodes are deleted once a later head does not name them, so there must be a later one.
                 if (await self.partitions.load(keys.head(id)))[1] == token:
                     where = f"{context.tenant}/{id}"
-                    raise Corrupt(f"{where} misses a part of its messages: {missing}", where=where) from missing
+                    raise Corrupt(f"{where} lacks a part of its messages: {missing}", where=where) from missing
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         async def read(stored: StoredConversation) -> tuple[ConversationState, Found]:
@@ -149,7 +149,7 @@ class KeyValueStorage:
         )
 
     async def read_all(self, context: Context, id: str) -> tuple[ConversationState, list[tuple[int, Message]]] | None:
-        """A conversation with all its messages, whoever may see it."""
+        """Returns a conversation with all its messages, regardless of who may see it."""
 
         async def read(stored: StoredConversation) -> tuple[ConversationState, list[tuple[int, Message]]]:
             found = await stored.rows(0, rules.NO_END, rules.NO_END)
@@ -178,7 +178,8 @@ class KeyValueStorage:
     async def walk(
         self, context: Context, query: ConversationQuery, page_size: int = _PAGE_SIZE
     ) -> AsyncGenerator[ConversationState, None]:
-        """The conversations of a listing between the query's places, in its order, whoever may see them."""
+        """Yields the conversations of a listing between the query's positions, in its order, regardless of who may see
+        them."""
         keys = KeyValueKeys(context.tenant)
         found: list[str] = []
         async with aclosing(self._entries(keys.listing_of(query, context.user), query, page_size)) as entries:
@@ -192,7 +193,7 @@ class KeyValueStorage:
             yield state
 
     async def _entries(self, listing: str, query: ConversationQuery, page_size: int) -> AsyncGenerator[str, None]:
-        """Keys lie from the newest to the oldest. The other order reads all keys between the places first."""
+        """Keys are sorted from the newest to the oldest. The other order first reads all keys between the positions."""
         after = f"{listing}{names.newest_first(*query.below)}/z" if query.below else ""
         oldest_first: list[str] = []
         async with aclosing(self.functions.keys(listing, after, page_size if query.newest_first else PAGE)) as found:
@@ -211,7 +212,7 @@ class KeyValueStorage:
         return [state for state in found if state is not None]
 
     async def _listed_one(self, keys: KeyValueKeys, entry: str) -> ConversationState | None:
-        """None for an entry of a write that is over, or has not happened: its head names others."""
+        """Returns None for an entry of a write that is outdated or has not happened: its head names others."""
         anchor, _ = await self.partitions.load(keys.head(names.place_of(entry)[1]))
         return anchor.state if anchor is not None and entry.endswith(f"/{anchor.listed}") else None
 
@@ -245,7 +246,7 @@ class KeyValueStorage:
         return [Participation(id, ids) for id, ids in found.items()]
 
     async def _has(self, context: Context, id: str, message_id: str, entry: str) -> bool:
-        """Whether a message is still there that an entry names."""
+        """Returns whether the message that an entry names still exists."""
 
         async def read(stored: StoredConversation) -> bool:
             row = await stored.find(message_id)
@@ -253,7 +254,7 @@ class KeyValueStorage:
 
         return bool(await self._read_one(context, id, read))
 
-    # Beside conversations
+    # Outside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
         return await self.records.get(context, keys)

@@ -1,4 +1,4 @@
-"""What lies beside conversations under keys of its own: blobs, usage and tombstones."""
+"""Blobs, usage and tombstones of a tenant, each stored under keys of its own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class TenantData:
     # Blobs
     #
     # Each message that refers to a blob has a key for that (`KeyValueKeys.references`), made before the message is
-    # stored and dropped after it went. A blob is put anew after the reference was made, and deleted only with the token
-    # that it had before its references were looked for: so it never goes while somebody begins to refer to it.
+    # stored and dropped after it was removed. A blob is put again after the reference was made, and deleted only with
+    # the token that it had before its references were listed: so it is never deleted while a writer begins to refer to
+    # it.
 
     async def find_blob(self, keys: KeyValueKeys, sha256: str) -> tuple[str, bytes, object] | None:
-        """Its key, value and token."""
+        """Returns the key, value and token of a blob."""
         for key in await self._functions.page(keys.blob(sha256, ""), "", 1):
             found = await self._functions.get(key)
             if found is not None:
@@ -37,7 +38,7 @@ class TenantData:
         return rows.blob_of(found[1], found[0])[1] if found else None
 
     async def keep_blob(self, keys: KeyValueKeys, sha256: str, data: bytes | None, until: datetime = NOT_YET) -> None:
-        """Stores a blob, or puts it anew. Without data only one that is there."""
+        """Stores a blob, or puts it again. Without data, only an existing one."""
         while True:
             found = await self.find_blob(keys, sha256)
             if found is not None:
@@ -52,7 +53,7 @@ class TenantData:
                 return
 
     async def release_blob(self, keys: KeyValueKeys, sha256: str, now: datetime) -> bool:
-        """Deletes a blob that nothing refers to and nobody wants kept."""
+        """Deletes a blob that no message refers to and that need not be kept."""
         found = await self.find_blob(keys, sha256)
         if found is None or rows.blob_of(found[1], found[0])[0].keep_until > now:
             return False
@@ -61,11 +62,11 @@ class TenantData:
         return await self._functions.delete(found[0], found[2])
 
     async def blob_keys(self, keys: KeyValueKeys) -> list[tuple[str, int]]:
-        """The hash and size of every blob."""
+        """Returns the hash and size of every blob."""
         found = [key.split("/")[-2:] async for key in self._functions.keys(keys.blobs)]
         return [(sha256, int(size)) for sha256, size in found]
 
-    # Usage: an object for each conversation and day, which knows the last write that it has counted
+    # Usage: one object for each conversation and day, which records the last write that it has counted
 
     async def add_usage(self, keys: KeyValueKeys, birth: str, n: int, changes: Iterable[UsageRow]) -> None:
         by_day: dict[str, list[UsageRow]] = {}
@@ -85,7 +86,7 @@ class TenantData:
                 return
 
     async def usage(self, keys: KeyValueKeys, since: str | None = None, until: str | None = None) -> list[UsageRow]:
-        """All rows of these days, added up; also those that count nothing."""
+        """Returns all rows of these days, added up, including those that count nothing."""
         found: list[UsageRow] = []
         async for key in self._functions.keys(keys.usage, f"{keys.usage}{since}" if since else ""):
             if until is not None and key >= f"{keys.usage}{until}":
@@ -147,7 +148,7 @@ def _key(row: UsageRow) -> rules.UsageKey:
 
 
 def _added(found: Iterable[UsageRow]) -> list[UsageRow]:
-    """Rows of the same key added up."""
+    """Adds up rows of the same key."""
     total: dict[rules.UsageKey, UsageRow] = {}
     for row in found:
         total[_key(row)] = rules.add_usage(total[_key(row)], row) if _key(row) in total else row

@@ -42,7 +42,7 @@ class KeyValueTransaction:
         self._kept = StoredConversation(self._tree, self._anchor, self.state) if self._anchor and self.state else None
         self._segments = self._anchor.segments if self._kept and self._anchor else 0
         self._space: RecordSpace | None = None
-        """What the operation has seen of the records, and its changes of them are decided on."""
+        """The records as the operation has read them; its changes are based on them."""
 
     @property
     def state(self) -> ConversationState | None:
@@ -61,12 +61,12 @@ class KeyValueTransaction:
             raise await self._overtaken(missing) from missing
 
     async def _overtaken(self, missing: MissingNode) -> Exception:
-        """Why a node is not there: a head is of the past, or names what does not exist."""
+        """Returns why a node is missing: the head is outdated, or the data is damaged."""
         heads = {self._keys.head(self.id): self._token} | ({self._space.key: self._space.token} if self._space else {})
         for head, token in heads.items():
             if (await self._storage.partitions.load(head))[1] != token:
                 return Overtaken()
-        return Corrupt(f"conversation {self.id!r} misses a part of what it holds: {missing}", where=str(missing))
+        return Corrupt(f"conversation {self.id!r} lacks a part of its data: {missing}", where=str(missing))
 
     async def apply(self, changes: Changes) -> Applied:
         work = ChangePlan(self, self._anchor if self._kept else None, self._kept)
@@ -80,7 +80,7 @@ class KeyValueTransaction:
 
 
 class ChangePlan:
-    """One `Changes`, made into the head that follows, and what belongs to it."""
+    """One `Changes`, turned into the next head and the objects that belong to it."""
 
     def __init__(self, tx: KeyValueTransaction, before: Anchor | None, stored: StoredConversation | None) -> None:
         self._keys = tx._keys
@@ -144,7 +144,7 @@ class ChangePlan:
             write.space = space.pending(write.head, write.anchor, change)
             write.names_tenant = True
 
-    # What goes
+    # Removals
 
     async def _wipe(self, changes: Changes) -> Applied:
         if changes.wipes == "nothing" or self._kept is None:
@@ -182,7 +182,7 @@ class ChangePlan:
         self._effects.drop += keys_of(self._keys, self._id, row)
         self._effects.released += [ref.sha256 for ref in row.blobs if ref.sha256 not in self._effects.released]
 
-    # What comes
+    # Additions
 
     def _put(self, row: MessageRow, changes: Changes) -> None:
         self._set(row)
@@ -221,7 +221,7 @@ class ChangePlan:
     # The result
 
     async def _store_tree(self) -> None:
-        """Makes the nodes that follow from all changes."""
+        """Creates the nodes that follow from all changes."""
         if not self._batch:
             return
         numbers = itertools.count()
@@ -250,7 +250,7 @@ class ChangePlan:
         )
 
     def _list(self, state: ConversationState | None) -> str:
-        """Moves the entries in listings, if their places change."""
+        """Moves the entries in listings, if their positions change."""
         before = self._before
         stale = self._keys.entries(before.state.conversation, before.listed) if before and before.state else []
         if state is not None and before and self._keys.entries(state.conversation, before.listed) == stale:
@@ -261,7 +261,7 @@ class ChangePlan:
         return self._stamp
 
     def _expire(self, state: ConversationState | None) -> str:
-        """Moves the entry for the time when it expires, if that changes."""
+        """Moves the expiry entry, if the time changes."""
         before = self._before
         old = before.state.conversation if before and before.state else None
         if old and before and state and old.expires_at == state.conversation.expires_at:

@@ -1,11 +1,11 @@
 """A sorted map in immutable objects, of which only the root is ever swapped.
 
-A change writes new objects from the leaves that it touches up to the root, and never changes an object. So whoever
-holds a root reads one moment, and a root that lost its swap leaves nothing but objects that nobody names. The root is
-kept inside of the head that is swapped; it has at most `FANOUT` children, so its size does not follow the history.
+A change writes new objects from the affected leaves up to the root, and never changes an object. So every root is a
+consistent snapshot, and a root that lost its swap leaves only unreferenced objects behind. The root is stored inside
+the head that is swapped; it has at most `FANOUT` children, so its size does not grow with the history.
 
-The newest changes stay in the root itself (`Root.fresh`), and move into the leaves many at a time: most changes write
-no object but the head.
+The newest changes stay in the root itself (`Root.fresh`) and move into the leaves many at a time: most changes write no
+object but the head.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ LEAF_ITEMS = 128
 LEAF_BYTES = 64 * 1024
 FRESH_ITEMS = 64
 FRESH_BYTES = 32 * 1024
-"""What a root keeps of the newest changes before they move into the leaves, all at once."""
+"""How many of the newest changes a root holds before they all move into the leaves."""
 _REMEMBERED = 16
 
 Item = tuple[bytes, Raw]
 Load = Callable[[str], Awaitable[bytes | None]]
 _GONE = b"null"
-"""The value of a fresh item whose key is in no leaf any longer. No other value is null."""
+"""The value of a fresh item whose key was removed from the leaves. No other value is null."""
 
 
 class Child(Struct, array_like=True, frozen=True):
     first: bytes
-    """No key below it is less than this."""
+    """The lowest key that the child may contain."""
     name: str
     count: int
 
 
 class Root(Struct, frozen=True, omit_defaults=True):
     level: int = 0
-    """How many levels of inner nodes lie between the root and its leaves."""
+    """The number of levels of inner nodes between the root and its leaves."""
     children: list[Child] = []
     fresh: list[Item] = []
-    """Sorted. These come before what the leaves say of the same keys."""
+    """Sorted. They take precedence over the leaves' values of the same keys."""
 
 
 _LEAF = msgspec.json.Decoder(list[Item])
@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MissingNode(Exception):
-    """A node is not there: the root that named it is of the past, or the store is damaged."""
+    """A node is missing: the root that named it is outdated, or the store is damaged."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -63,7 +63,7 @@ class MissingNode(Exception):
 
 
 class Rewritten(Struct):
-    """A changed tree: its root, the nodes to store before it is named, and those that only the old root names."""
+    """A changed tree: its root, the nodes to store before the root, and those that only the old root names."""
 
     root: Root
     made: dict[str, bytes]
@@ -75,7 +75,7 @@ def is_gone(value: Raw) -> bool:
 
 
 def within(items: Sequence[Item], low: bytes, high: bytes) -> Sequence[Item]:
-    """Those with `low <= key < high`."""
+    """Returns the items with `low <= key < high`."""
     begin = bisect_left(items, low, key=_key)
     return items[begin : bisect_left(items, high, begin, key=_key)]
 
@@ -90,7 +90,7 @@ class Tree:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._read: dict[str, Any] = {}
-        """The nodes that were read last: many keys of one question lie in few of them."""
+        """The nodes that were read last: many keys of one request are in few of them."""
 
     async def _node(self, name: str, decoder: Any) -> Any:
         if name in self._read:
@@ -118,10 +118,10 @@ class Tree:
     async def scan(
         self, root: Root, low: bytes, high: bytes, *, newest_first: bool = False
     ) -> AsyncGenerator[Item, None]:
-        """The items with `low <= key < high`, from either end. Reads no more leaves than are walked."""
+        """Yields the items with `low <= key < high`, from either end. Reads only the leaves that are walked."""
         fresh = list(within(root.fresh, low, high))
         if not newest_first:
-            fresh.reverse()  # the next one is the last
+            fresh.reverse()  # popped from the end
         async with aclosing(self._stored(root, low, high, newest_first=newest_first)) as stored:
             async for item in stored:
                 while fresh and (fresh[-1][0] > item[0] if newest_first else fresh[-1][0] < item[0]):
@@ -135,7 +135,7 @@ class Tree:
                 yield changed
 
     async def _stored(self, root: Root, low: bytes, high: bytes, *, newest_first: bool) -> AsyncGenerator[Item, None]:
-        """What the leaves hold."""
+        """Yields the items of the leaves."""
         step = 1 if newest_first else -1
         rest = [(root.level, child) for child in _overlapping(root.children, low, high)[::step]]
         while rest:
@@ -185,7 +185,7 @@ class Tree:
         chosen = _overlapping(children, low, high)
         for at, child in enumerate(chosen):
             if 0 < at < len(chosen) - 1:
-                total += child.count  # between two others of the range: all of it lies in the range
+                total += child.count  # between two others of the range: all of it is in the range
             elif level == 0:
                 total += len(within(await self.leaf(child.name), low, high))
             else:
@@ -195,7 +195,7 @@ class Tree:
     # Changing
 
     async def change(self, root: Root, batch: Mapping[bytes, Raw | None], name: Callable[[], str]) -> Rewritten:
-        """The tree with these values, and without the keys whose value is None. `name` names each new node."""
+        """Returns the tree with these values, and without the keys whose value is None. `name` names each new node."""
         changed = {key: Raw(_GONE) if value is None else value for key, value in batch.items()}
         items = sorted((dict(root.fresh) | changed).items())
         if not root.children:
@@ -245,7 +245,7 @@ class _Work:
         return self.leaves(left, appended=bool(items) and part[0][0] > items[-1][0])
 
     def leaves(self, items: Sequence[Item], *, appended: bool) -> list[Child]:
-        """Leaves of these items: full ones where they came at the end, else half full, for what comes between."""
+        """Makes leaves of these items: full if they were appended, else half full, to leave room for insertions."""
         whole = len(items) <= LEAF_ITEMS and sum(len(value) for _, value in items) <= LEAF_BYTES
         share = 1 if appended or whole else 2
         made: list[Child] = []

@@ -1,4 +1,4 @@
-"""A write as data: the head that it makes, what is put before, and what follows under other keys."""
+"""A write as data: the head that it creates, the objects put before, and the effects under other keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hansard.model import UsageRow
 
 
 class Bound(Struct, frozen=True):
-    """Records of a space that belong to a conversation, which must still be there."""
+    """Records of a space that belong to a conversation, which must still exist."""
 
     space: str
     head: str
@@ -25,7 +25,7 @@ class Bound(Struct, frozen=True):
 
 
 class Effects(Struct, omit_defaults=True):
-    """What follows from a write under other keys."""
+    """The effects of a write under other keys."""
 
     put: dict[str, str] = {}
     drop: list[str] = []
@@ -34,16 +34,16 @@ class Effects(Struct, omit_defaults=True):
     wipe: Root | None = None
     """A tree that no head names any longer."""
     released: list[str] = []
-    """Blobs that may go."""
+    """Blobs that may be deleted."""
     unbound: str = ""
-    """The birth of a conversation whose records go."""
+    """The birth of a conversation whose records are deleted."""
     bound: list[Bound] = []
     space: str = ""
-    """The space whose pending root this write makes."""
+    """The space whose pending root this write creates."""
 
 
 class Intent(Struct):
-    """What a mark says of its write."""
+    """The content of a mark."""
 
     head: str
     n: int
@@ -60,7 +60,7 @@ Effect = tuple[KeyValueKeys, Intent]
 
 
 class KeyValueWrite(Struct):
-    """A decided write: a new head in the place of the one with this token, and what belongs to it."""
+    """A decided write: a new head in place of the one with this token, and everything that belongs to it."""
 
     keys: KeyValueKeys
     head: str
@@ -69,11 +69,11 @@ class KeyValueWrite(Struct):
     at: datetime
     follows: Effects
     objects: dict[str, bytes] = {}
-    """What to put before the swap, under keys that no other write makes."""
+    """The objects to put before the swap, under keys that no other write creates."""
     names_tenant: bool = False
     """The tenant may have held nothing before."""
     blobs: dict[str, bytes | None] = {}
-    """To put anew after the references to them; None where the bytes should be there."""
+    """Blobs to put again after the references to them; None if the bytes should be stored already."""
     space: tuple[Anchor, Token | None] | None = None
     """The head of the space in `follows.space`, with a pending root."""
     new_token: Token | None = None
@@ -99,7 +99,7 @@ class KeyValueWrite(Struct):
 
 
 def keys_of(keys: KeyValueKeys, id: str, row: MessageRow) -> dict[str, bytes]:
-    """The objects that a message has under keys of its own, beside its place in the tree."""
+    """Returns the objects that a message has under keys of its own, in addition to its row in the tree."""
     name = f"{row.stamp}-{row.seq}"
     found = {f"{keys.references(sha256)}{name}": b"" for sha256 in sorted({ref.sha256 for ref in row.blobs})}
     if row.participant is not None and row.participant.kind == "user":
