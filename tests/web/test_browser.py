@@ -570,7 +570,7 @@ def test_sign_in_and_out(tmp_path: Path, visitor: Visitor) -> None:
         expect(page.get_by_label("Key")).to_be_focused()
         page.keyboard.type("hsk_wrong_key")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("alert")).to_have_text("The key does not hold.")
+        expect(page.get_by_role("alert")).to_have_text("The key is not valid.")
         page.get_by_label("Key").fill(token)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/c/c")

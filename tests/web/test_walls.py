@@ -298,7 +298,7 @@ def test_a_key_cannot_be_guessed_by_what_the_page_says(walled: Pages) -> None:
         for key in ("hsk_x_y", walled.tokens["acme"][:-1] + "é", "a" * 5000, "x\ny"):
             page = reader.sign_in(key)
             assert page.status == 401
-            assert "The key does not hold." in page
+            assert "The key is not valid." in page
     finally:
         reader.client.close()
 

@@ -1,12 +1,12 @@
 """The HTTP application over a store.
 
-- `/`: the web page, `hansard.server.web`, and everything that is none of the others.
-- `/healthz`: 200 as long as the process answers, whatever the store does. For restarting it.
-- `/readyz`: 200 when the store answers, else 503. For sending it traffic.
-- `/metrics`: counts and times, for Prometheus and an operator's key.
-- `/mcp`: conversations as tools of the Model Context Protocol, where that extra is installed.
-- `/api/v1/…`: the store. `/api/v1/openapi.json` describes it.
-- `/v1/…`: the same store, by the wire of OpenAI.
+- `/`: the web page, `hansard.server.web`. It also handles every path that no other route matches.
+- `/healthz`: liveness. 200 while the process runs, even if the store is down.
+- `/readyz`: readiness. 200 if the store answers, else 503.
+- `/metrics`: Prometheus metrics, for an operator's key.
+- `/mcp`: conversations as tools of the Model Context Protocol, if that extra is installed.
+- `/api/v1/…`: the REST API. `/api/v1/openapi.json` describes it.
+- `/v1/…`: the same store over OpenAI's wire format.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from hansard.store import Store
 ENDPOINTS: tuple[Endpoint, ...] = (*rest.ENDPOINTS, *tail_endpoint.routes)
 """The routes below `/api/v1`."""
 PUBLIC = tuple(endpoint for endpoint in ENDPOINTS if endpoint.is_public)
-"""Those that the OpenAPI document describes."""
+"""The routes that the OpenAPI document describes."""
 _API, _WIRE = PREFIX + "/", WIRE_PREFIX + "/"
 _OPENAPI = _API + "openapi.json"
 
 
 class App:
-    """The application. Requests to the API take the short way, past the router of the pages."""
+    """The application. API requests bypass the router of the pages, which is slower."""
 
     def __init__(self, api: ASGIApp, openai: ASGIApp, live: ASGIApp, pages: ASGIApp) -> None:
         self._api = api
@@ -87,7 +87,7 @@ async def _get_openapi(request: Request) -> Response:
 
 
 def _metrics_handler(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
-    """The metrics, for an operator: how much is asked is nobody else's affair."""
+    """A handler that returns the metrics to operators only: usage is sensitive."""
 
     async def get_metrics(request: Request) -> Response:
         try:
@@ -109,10 +109,11 @@ def create_app(
     summarizers: Mapping[str, Summarizer] | None = None,
     model: PageModel | None = None,
 ) -> ASGIApp:
-    """The application. Whoever opened the store closes it; whoever stops the server sets `stopping` first.
+    """Creates the application.
 
-    `summarizers` are those that clients may ask for by name, beside `extractive`, which needs no model. `model` answers
-    those who write on the page; without one, the model of the settings does, or an echo.
+    Callers must close the store themselves, and set `shutdown` before they stop the server. Clients may choose one of
+    `summarizers` by name, in addition to `extractive`, which needs no model. `model` answers messages written on the
+    page; by default, the model of the settings answers, or an echo.
     """
     settings, shutdown = settings or Settings(), shutdown or Shutdown()
     auth = Auth(settings)
@@ -146,7 +147,7 @@ def create_app(
 
 
 def _model(settings: Settings) -> PageModel | None:
-    """The model that the settings name."""
+    """Returns the model that the settings name."""
     if settings.upstream and settings.model:
         return ChatModel(Upstream(settings), settings.model)
     return None
@@ -158,7 +159,7 @@ def _commits(store: Store) -> Callable[[], tuple[int, int]]:
 
 
 class _LazyMcp:
-    """The tools for models, loaded when they are first asked for: their SDK takes longer to load than all the rest."""
+    """The MCP application, imported on the first request: its SDK takes longer to load than the rest of the server."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -174,7 +175,7 @@ class _LazyMcp:
 
 
 def _mcp(context: ServerContext) -> list[Route]:
-    """The route for models, where its extra is installed."""
+    """Returns the MCP route if its extra is installed."""
     return [Route("/mcp", _LazyMcp(context))] if find_spec("mcp") is not None else []
 
 

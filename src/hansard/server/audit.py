@@ -1,7 +1,7 @@
-"""The audit log: who read, wrote and erased what, and who tried. Ids only: no content, no secret.
+"""The audit log: who read, wrote and erased what, and who tried to. It contains ids only, no content and no secret.
 
-One JSON object a line, appended by one write each, so that several workers share a file. An answer is sent only after
-its line is written: what cannot be audited fails.
+Each line is one JSON object, appended with a single write, so that several workers can share a file. A response is sent
+only after its line is written. If the line cannot be written, the request fails.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True):
     user: str | None = None
     scope: str | None = None
     action: str | None = None
-    """The name of the route, as the OpenAPI document has it."""
+    """The name of the route, as in the OpenAPI document."""
     on: dict[str, str] = {}
-    """What it was about: the conversation, the message, …"""
+    """The ids of the conversation, the message, … that the request was about."""
     code: str | None = None
-    """Of the error, if it was one."""
+    """The error code, if the request failed."""
 
 
 class AuditLog:

@@ -1,4 +1,4 @@
-"""Who asks, what they may do, and which part of the store they see."""
+"""Authentication and authorization: who sends a request, what they may do, and which view of the store they get."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from hansard.store import Store
 
 T = TypeVar("T")
 ENCODED = "^([!-$&-~]|%[0-9A-Fa-f]{2})+$"
-"""What a header may hold that names a tenant or a user: visible ASCII, and everything else percent-encoded."""
+"""The pattern of headers that name a tenant or a user: visible ASCII, everything else percent-encoded."""
 _ENCODED = re.compile(ENCODED.encode())
 LOCAL = Caller("local", frozenset(SCOPES))
-"""Whoever reaches a server that needs no key: an operator, on this machine."""
+"""The caller on a server that needs no key: an operator on this machine."""
 
 
 _MOST_VIEWS = 1000
-"""That are kept: making one costs as much as the other checks of a request."""
+"""Views to cache: creating one costs as much as the other checks of a request."""
 
 
 class Auth:
-    """Lets callers in, and no further than they may go."""
+    """Authenticates callers, checks their scopes, and selects their view."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -42,10 +42,10 @@ class Auth:
         self._views: dict[tuple[str, str | None], Store] = {}
         self._is_local = is_loopback(settings.host)
 
-    # Who asks
+    # Authentication
 
     async def admit(self, headers: dict[bytes, bytes], client: Any) -> Caller:
-        """Who asks. `Unauthenticated` when that cannot be told."""
+        """Returns the caller. Raises `Unauthenticated` if the credentials are missing or not valid."""
         given = headers.get(b"authorization")
         if given is None:
             return self._admit_without_key(headers, client)
@@ -55,29 +55,29 @@ class Auth:
         if token.startswith(keys.PREFIX):
             return self._admit_key(token)
         if self._tokens is None:
-            raise Unauthenticated("the key does not hold")
+            raise Unauthenticated("the key is not valid")
         return await self._tokens.caller(token)
 
     def _admit_key(self, token: str) -> Caller:
         key = self._read_keys(lambda keys: keys.find(token, datetime.now(UTC)), otherwise=None)
         if key is None:
-            raise Unauthenticated("the key does not hold")
+            raise Unauthenticated("the key is not valid")
         self._limiter(key).count_request()
         return Caller(key.id, frozenset(key.scopes), key.tenant, key.user)
 
     def _admit_without_key(self, headers: dict[bytes, bytes], client: Any) -> Caller:
         if self.needs_key:
             raise Unauthenticated("this server needs a key: send it as Authorization: Bearer")
-        # A page in a browser on this machine must not get in: not under a name of its own that points here, and not
-        # from where it was loaded.
+        # Refuse web pages in a browser on this machine: neither under a host name that resolves to it (DNS rebinding)
+        # nor from another origin.
         host = headers.get(b"host", b"")
         if client is None or not _is_local_request(client[0], host):
-            raise Unauthenticated("without a key, only this machine may ask, by the name localhost or its address")
+            raise Unauthenticated("without a key, only this machine may send requests, to localhost or its address")
         origin = headers.get(b"origin")
         if origin is not None:
             own = f"http://{host.decode('latin-1')}"
             if origin.decode("latin-1") not in (own, *self._settings.cors_origins):
-                raise Denied("a page from elsewhere may not ask: see --cors-origin")
+                raise Denied("pages of another origin may not send requests: see --cors-origin")
         return LOCAL
 
     @property
@@ -89,24 +89,24 @@ class Auth:
         return self._read_keys(lambda keys: not keys.is_empty, otherwise=False)
 
     def _read_keys(self, read: Callable[[KeyFile], T], *, otherwise: T) -> T:
-        """What the file of keys says. One that cannot be read lets nobody in."""
+        """Reads the key file. If it cannot be read, every request is refused."""
         if self._keys is None:
             return otherwise
         try:
             return read(self._keys)
         except (Corrupt, OSError) as error:
-            raise Unavailable("the file of keys cannot be read") from error
+            raise Unavailable("the key file cannot be read") from error
 
     def check_settings(self) -> None:
-        """Refuses to open a server to others that nobody could use."""
+        """Refuses to listen publicly without any credential."""
         if not self._is_local and not self._has_keys and self._tokens is None:
             raise ValidationError(
                 f"{self._settings.host} can be reached by others, and there is no key yet: "
-                "make one with `hansard keys create NAME`"
+                "create one with `hansard keys create NAME`"
             )
 
     def is_still_valid(self, caller: Caller) -> bool:
-        """Whether one who was let in would be let in still: a live tail must not outlive its key."""
+        """Whether the credentials of an admitted caller are still valid: a live tail must not outlive its key."""
         now = datetime.now(UTC)
         if caller.until is not None:
             return now < caller.until
@@ -115,7 +115,7 @@ class Auth:
         key = self._read_keys(lambda keys: keys.get(caller.name), otherwise=None)
         return key is not None and key.is_valid(now)
 
-    # What they may
+    # Authorization
 
     def authorize(self, caller: Caller, endpoint: Endpoint) -> None:
         if endpoint.scope not in caller.scopes:
@@ -124,14 +124,14 @@ class Auth:
             raise Denied("this is for an operator's key, which is bound to no tenant")
 
     def admit_again(self, caller: Caller) -> None:
-        """One more request on a connection that was let in: `Unauthenticated` when its key no longer holds."""
+        """Admits another request on an open connection. Raises `Unauthenticated` if its key is no longer valid."""
         if not self.is_still_valid(caller):
-            raise Unauthenticated("the key no longer holds")
+            raise Unauthenticated("the key is no longer valid")
         if (limiter := self._limiters.get(caller.name)) is not None:
             limiter.count_request()
 
     def charge(self, caller: Caller, size: int) -> None:
-        """Counts what was sent against the caller's quota."""
+        """Counts bytes that were sent against the caller's quota."""
         if (limiter := self._limiters.get(caller.name)) is not None:
             limiter.count_bytes(size)
 
@@ -141,10 +141,10 @@ class Auth:
             limiter = self._limiters[key.id] = RateLimiter(key.rate, key.daily_bytes)
         return limiter
 
-    # What they see
+    # Views
 
     def view(self, store: Store, caller: Caller, headers: dict[bytes, bytes]) -> Store:
-        """The store as the caller sees it: a key's tenant and user are walls, headers only choose inside of them."""
+        """Returns the caller's view of the store. Headers choose only within the tenant and user of the key."""
         tenant = _chosen_id(headers, b"hansard-tenant", caller.tenant, "tenant")
         tenant = DEFAULT_TENANT if tenant is None else tenant
         user = _chosen_id(headers, b"hansard-user", caller.user, "user")
@@ -184,7 +184,7 @@ def _without_port(host: str) -> str:
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can be behind an address or a name."""
+    """Whether an address or host name can only be this machine."""
     if host == "localhost":
         return True
     try:

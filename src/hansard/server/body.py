@@ -1,4 +1,4 @@
-"""Bodies as they arrive: bounded in size and in time, whole or line by line."""
+"""Request bodies, bounded in size and time, read as a whole or line by line."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from hansard.server.deadlines import Deadlines
 from hansard.server.problems import HttpError
 
 _MOST_INTEGERS = 10
-"""Numbers of one body that may be written as `4.0`: the body is read once more for each."""
+"""Integers of one body that may be written as `4.0`. The body is decoded again for each."""
 _MOST_READ_AGAIN = 1_000_000
-"""Bytes of such a body."""
+"""Largest body, in bytes, that is decoded again."""
 _NO_INTEGER = re.compile(r"Expected `int(?: \| null)?`, got `float` - at `\$((?:\.\w+|\[\d+\])+)`")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 _SHORTEST = 20
-"""Bytes of a message, at least: `{"role":"user","content":0}` has more."""
+"""Lower bound for the bytes of a message: `{"role":"user","content":0}` is longer."""
 
 
 class ClientDisconnected(Exception):
-    """The client went away in the middle of its request: nobody is left to answer."""
+    """The client disconnected during its request, so there is no client to answer."""
 
 
 class RequestBody:
-    """The body of one request. It is read once."""
+    """The body of one request. It can be read once."""
 
     def __init__(self, receive: Receive, headers: dict[bytes, bytes], most: int, deadlines: Deadlines) -> None:
         self.receive = receive
@@ -38,13 +38,13 @@ class RequestBody:
         self._deadlines = deadlines
         self._declared = headers.get(b"content-length")
         self.charge: Callable[[int], None] | None = None
-        """Told of every piece before it is used: it may refuse."""
+        """Called with the size of every chunk before it is used. May raise to refuse it."""
         self.size = 0
-        """How many bytes have arrived so far."""
+        """Bytes that have arrived so far."""
         self._has_more = True
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Pieces as they come, each awaited only so long."""
+        """Yields chunks as they arrive. The deadline applies to each of them."""
         while self._has_more:
             if piece := await self._in_time(self._piece()):
                 yield piece
@@ -68,12 +68,12 @@ class RequestBody:
         return piece
 
     async def disconnected(self) -> None:
-        """Returns when the client has gone."""
+        """Returns when the client has disconnected."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
     async def whole(self) -> bytes:
-        """All of it, unless it is larger than allowed: then nothing more is read."""
+        """Returns the whole body. Stops reading and refuses it when it exceeds the limit."""
         most = self._most
         if self._declared is not None and int(self._declared) > most:
             raise _too_large(int(self._declared), most)
@@ -88,7 +88,7 @@ class RequestBody:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def lines(self) -> AsyncIterator[list[bytes]]:
-        """Lines in groups as they come, without their ends; a bounded amount is held."""
+        """Yields groups of lines as they arrive, without line ends, in bounded memory."""
         most = self._most
         begun: list[bytes] = []
         held = 0
@@ -106,7 +106,7 @@ class RequestBody:
 
 
 def decode(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """A JSON body. Where an integer is wanted, `4.0` is one, as JSON Schema says."""
+    """Decodes a JSON body. Accepts `4.0` where an integer is expected, as JSON Schema does."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -124,7 +124,7 @@ def decode(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def _make_integer(body: Any, wrong: str) -> bool:
-    """Makes the number that was refused an integer, if it is a whole one."""
+    """Converts the number that the decoder refused to an integer. Returns false if it has a fraction."""
     found = _NO_INTEGER.fullmatch(wrong)
     if found is None:
         return False
@@ -142,14 +142,14 @@ def _too_large(size: int, most: int) -> HttpError:
 
 
 def require_type(headers: dict[bytes, bytes], wanted: str) -> None:
-    """Refuses another media type: a page elsewhere can make a browser post text, but not this, without being asked."""
+    """Refuses other media types. A page of another site can make a browser post text, but not JSON, without CORS."""
     given = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if given != wanted.encode():
         shown = given.decode("latin-1") or "nothing"
         raise HttpError(415, ValidationError(f"the Content-Type is {shown}: this needs {wanted}"))
 
 
-# Batches: messages are counted before any of them is made. Hundreds of thousands would hold up every other request.
+# Messages of a batch are counted before they are decoded: decoding hundreds of thousands would block other requests.
 
 
 class _Drafts(Struct, frozen=True):
@@ -157,7 +157,7 @@ class _Drafts(Struct, frozen=True):
 
 
 class _Batch(Struct):
-    """A body with messages, of the API or of the `http` backend; none of them is looked at."""
+    """A body with messages, of the API or of the `http` backend. The messages are not decoded."""
 
     messages: list[Raw] = []
     append: _Drafts = _Drafts()
@@ -167,7 +167,7 @@ _decode_batch = msgspec.json.Decoder(_Batch).decode
 
 
 def check_batch(raw: bytes, most: int) -> None:
-    """Refuses a body with more messages than that. What is no batch is for the decoder to refuse."""
+    """Refuses a body with more than `most` messages. Leaves invalid bodies to the decoder."""
     if len(raw) <= most * _SHORTEST:
         return
     try:
@@ -176,5 +176,5 @@ def check_batch(raw: bytes, most: int) -> None:
         return
     count = len(batch.messages) or len(batch.append.drafts)
     if count > most:
-        said = f"{count:,} messages in one request; the limit is {most:,}: send several requests, or lines to …/lines"
-        raise HttpError(413, QuotaExceeded(said, limit=most, value=count))
+        text = f"{count:,} messages in one request; the limit is {most:,}: send several requests, or lines to …/lines"
+        raise HttpError(413, QuotaExceeded(text, limit=most, value=count))

@@ -1,4 +1,4 @@
-"""What every application of a server needs: REST, OpenAI's wire, the page, the live tail, the tools for models."""
+"""What the applications of a server share: REST, OpenAI's wire, the web page, the live tail and MCP."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hansard.store import Store
 
 
 class Observer(Protocol):
-    """Sees every answer: the audit log, the metrics, the log of requests."""
+    """Is called for every response: the audit log, the metrics, the request log, traces."""
 
     def on_response(self, request: Any, status: int, code: str | None) -> None:
-        """Called before an answer is sent. `code` is that of its error, if it is one."""
+        """Called before a response is sent. `code` is the error code, if it is an error."""
 
 
 class ServerContext(Struct, frozen=True, kw_only=True):
@@ -30,11 +30,11 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     settings: Settings
     shutdown: Shutdown
     summarizers: Mapping[str, Summarizer]
-    """Those that clients may ask for, by name."""
+    """The summarizers that clients may choose, by name."""
     body_deadlines: Deadlines
-    """How long a client may take to send a body."""
+    """Limits how long a client may take to send a body."""
     handler_deadlines: Deadlines
-    """How long the store may take."""
+    """Limits how long a handler may take."""
     relay_sessions: RelaySessions
 
     def observe(self, request: Any, status: int, code: str | None = None) -> None:

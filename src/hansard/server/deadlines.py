@@ -1,4 +1,4 @@
-"""Ends what takes too long. One timer serves all requests: a timer for each costs as much as the rest of a request."""
+"""Deadlines for requests. All requests share one timer: a timer for each costs as much as the rest of a request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Deadline:
 
 
 class Deadlines:
-    """Deadlines of one length, so that they pass in the order in which they begin."""
+    """Deadlines of one length, so that they expire in the order in which they were started."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -27,7 +27,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait_for(self, work: Awaitable[T]) -> T:
-        """What the work gives. `TimeoutError` when it has not in time; it is cancelled then."""
+        """Returns the result of `work`. Cancels it and raises `TimeoutError` after the deadline."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         assert task is not None

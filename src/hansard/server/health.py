@@ -1,4 +1,4 @@
-"""What the server says about itself and its store, without a key."""
+"""Liveness and readiness checks, which need no key."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ HEADERS = {
 
 
 class Health:
-    """What the server says about itself and its store."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -41,5 +39,5 @@ class Health:
 
 
 def _unready(error: HansardError) -> Response:
-    # The message may name files and ids of the store: it is for the log, not for whoever asks.
+    # The message may contain file names and ids, so it is not sent to an unauthenticated client.
     return JSONResponse({"status": "unavailable", "error": {"code": error.code}}, status_code=503, headers=HEADERS)

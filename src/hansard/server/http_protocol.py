@@ -1,10 +1,10 @@
-"""The HTTP protocol of the server underneath, with what it lacks.
+"""uvicorn's HTTP protocol with combined writes and limits.
 
-- The head and the body of an answer go as one write. Each write is a call of the system and wakes the client, which for
-  a small answer costs as much as making it. ASGI has no event for both, so the connection offers it beside: as the
-  extension `hansard.together` of a request's scope.
-- A head is bounded in size, and in time; and so is a client's patience with us: one that does not read what it asked
-  for is cut off, and what was held for it is let go.
+- The headers and the body of a response are sent with one write. Each write is a system call and wakes the client,
+  which for a small response costs as much as creating it. ASGI has no event for both, so the connection offers the
+  extension `hansard.combined_write` in the scope of a request.
+- The headers of a request are limited in size and time. A client that does not read its response is disconnected, so
+  that its buffers are freed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hansard.server.request import EXTENSION
 
 _LONGEST_HEAD = 64 * 1024
 _PUNCTUATION = len(": \r\n")
-"""Of each header."""
+"""Bytes in a header line besides name and value."""
 _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-type: text/plain\r\ncontent-length: 20\r\nconnection: close\r\n\r\n"
@@ -30,12 +30,12 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._writes = CombinedWrites(transport)
         self._head_since: float | None = self.loop.time()
-        """Since when a head is awaited; None after it has come."""
+        """When we began to wait for headers; None after they have arrived."""
         self._head_size = self._read_size = 0
         self._is_refused = False
-        """A head was too long: whatever follows it is not looked at."""
+        """The headers were too long; all further input is ignored."""
         self._unread: tuple[int, float] | None = None
-        """How much the client has not taken yet, and since when it is just so much."""
+        """Bytes that the client has not read yet, and since when that number has not changed."""
         super().connection_made(self._writes)  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
@@ -47,7 +47,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._refuse()
 
     def _is_head_too_long(self) -> bool:
-        """Of a head that has come: what is read at once may hold the body, too, and other requests."""
+        """Measures the parsed headers: the received data may also contain the body and other requests."""
         fields = sum(len(name) + len(value) + _PUNCTUATION for name, value in self.headers)
         return len(self.url) + fields > _LONGEST_HEAD
 
@@ -81,11 +81,11 @@ class HttpProtocol(HttpToolsProtocol):
             super().handle_websocket_upgrade()
 
     def on_response_complete(self) -> None:
-        self._writes.flush()  # an answer to HEAD has no second write
+        self._writes.flush()  # a response to HEAD has no second write
         super().on_response_complete()
 
     def close_if_idle(self, patience: float) -> None:
-        """Cuts the connection off if its client has neither asked nor read for so many seconds."""
+        """Closes the connection if its client has neither sent nor read anything for `patience` seconds."""
         now = self.loop.time()
         if self._head_since is not None and now - self._head_since > patience:
             self.transport.abort()
@@ -100,7 +100,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class CombinedWrites:
-    """A transport of which the next two writes can be made one."""
+    """A transport that can combine its next two writes into one."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -112,7 +112,7 @@ class CombinedWrites:
         return getattr(self._transport, name)
 
     def hold(self) -> None:
-        """Keeps the next write back until the one after it."""
+        """Delays the next write until the one after it."""
         self._holds = True
 
     def write(self, data: bytes) -> None:

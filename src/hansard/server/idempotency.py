@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: a repeated request stores once, with nothing kept beside the store.
+"""`Idempotency-Key`: a repeated request stores its messages once, without any state outside the store.
 
-The ids of what is made come from the key, so that the store's own promise (the same id is stored once) does the rest,
-exactly and in every process. The same key with another body is a `Conflict`.
+Ids are derived from the key. The store stores each id once, so this works across processes. The same key with another
+body is a `Conflict`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from hansard.model import Message
 
 
 def id_from(key: str, prefix: str, *place: str) -> str:
-    """An id that only this key gives, in this place."""
+    """Derives an id from the key and the place, such as the conversation, where the new object belongs."""
     return prefix + codec.digest("idempotency", *place, key)[:26]
 
 
 def with_ids(messages: Sequence[Message], key: str, conversation_id: str) -> list[Message]:
-    """The messages, those without an id of their own with one from the key."""
+    """Returns the messages; those without an id get one derived from the key."""
     return [
         message if message.id else structs.replace(message, id=id_from(key, "msg_", conversation_id, str(number)))
         for number, message in enumerate(messages)

@@ -1,8 +1,8 @@
-"""API keys, in a file beside the store.
+"""API keys, in a file outside the store.
 
-Not in the store: who may reach a server is its operator's affair, and must not travel with copies, exports and backups
-of what the tenants own. The file holds the SHA-256 of each secret, never the secret: 256 random bits need no slow hash.
-It is looked at before every use, so that a key that was made or revoked is known at once to every worker.
+Keys belong to the operator of a server. They must not be part of copies, exports and backups of tenants' data. The file
+contains the SHA-256 of each secret, never the secret: 256 random bits need no slow hash. The file's status is checked
+before every use, so that new and revoked keys take effect immediately in every worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_FILE = "hansard-keys.json"
 
 
 class Key(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One key. Without a tenant it is an operator's, and opens all of them."""
+    """One key. A key without a tenant is an operator's, and is valid for every tenant."""
 
     id: str
     name: str
@@ -38,9 +38,9 @@ class Key(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenant: str | None = None
     user: str | None = None
     rate: int | None = None
-    """Requests a minute."""
+    """Requests per minute."""
     daily_bytes: int | None = None
-    """Bytes that it may send a day."""
+    """Bytes that its holder may send per day."""
     created_at: datetime
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
@@ -68,10 +68,10 @@ class KeyFile:
         self._keys: dict[str, Key] = {}
 
     def find(self, token: str, now: datetime) -> Key | None:
-        """The key that a token is, if it is one that holds."""
+        """Returns the key of a token; None if there is none or it is not valid."""
         id, _, secret = token.removeprefix(PREFIX).partition("_")
         key = self._current().get(id)
-        # Compared even when there is no such key, so that time does not tell which ids exist.
+        # Compare even if there is no such key, so that timing does not reveal which ids exist.
         is_right = hmac.compare_digest(_hash(secret), key.sha256 if key else "")
         return key if key is not None and is_right and key.is_valid(now) else None
 
@@ -80,7 +80,7 @@ class KeyFile:
 
     @property
     def is_empty(self) -> bool:
-        """No key was ever made. One that was revoked still counts: the walls stay up."""
+        """Whether no key was ever created. Revoked keys count: revoking the last key must not open the server."""
         return not self._current()
 
     def list(self) -> list[Key]:
@@ -95,7 +95,7 @@ class KeyFile:
 
     def _current_stamp(self) -> tuple[int, ...] | None:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - every request looks, and a Path takes twice as long
+            found = os.stat(self.path)  # noqa: PTH116 - runs for every request, and Path.stat takes twice as long
         except FileNotFoundError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
@@ -106,9 +106,9 @@ class KeyFile:
         except FileNotFoundError:
             return _KeyFileData()
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Corrupt(f"{self.path} is not a file of keys: {error}", where=str(self.path)) from error
+            raise Corrupt(f"{self.path} is not a key file: {error}", where=str(self.path)) from error
 
-    # Changing
+    # Writing
 
     def create(
         self,
@@ -121,7 +121,7 @@ class KeyFile:
         daily_bytes: int | None = None,
         expires_at: datetime | None = None,
     ) -> tuple[Key, str]:
-        """A new key, and the token, which is shown once and kept nowhere."""
+        """Creates a key. Returns it with its token, which is shown once and not stored."""
         secret = secrets.token_urlsafe(32)
         key = Key(
             id=secrets.token_hex(6),
@@ -140,20 +140,20 @@ class KeyFile:
         return key, f"{PREFIX}{key.id}_{secret}"
 
     def revoke(self, id: str) -> Key:
-        """Ends a key, by its id or its name. It stays in the list, so that the audit log can be read."""
+        """Revokes a key by its id or name. It stays in the list, so that ids in the audit log can be resolved."""
         with self._locked() as file:
             found = [key for key in file.keys if key.id == id or (key.name == id and key.revoked_at is None)]
             if not found:
                 raise NotFound(f"there is no key {id!r} in {self.path}")
             if len(found) > 1:
-                raise Conflict(f"several keys are named {id!r}: give the id")
+                raise Conflict(f"several keys are named {id!r}: pass the id")
             ended = structs.replace(found[0], revoked_at=found[0].revoked_at or datetime.now(UTC))
             file.keys = [ended if key.id == ended.id else key for key in file.keys]
         return ended
 
     @contextmanager
     def _locked(self) -> Iterator[_KeyFileData]:
-        """The file, to change: whole or not at all, and by one process at a time."""
+        """Yields the content to change, under a lock between processes, and replaces the file atomically."""
         lock = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -164,7 +164,7 @@ class KeyFile:
             os.close(lock)
 
     def _write(self, data: bytes) -> None:
-        handle, name = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)  # readable by its owner alone
+        handle, name = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)  # mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -183,5 +183,5 @@ def _hash(secret: str) -> str:
 def _checked(scopes: Sequence[str]) -> tuple[Scope, ...]:
     wanted = [scope for scope in SCOPES if scope in scopes]
     if not scopes or set(scopes) - set(SCOPES):
-        raise ValidationError(f"scopes are {', '.join(SCOPES)}: not {', '.join(scopes) or 'none'}")
+        raise ValidationError(f"the scopes are {', '.join(SCOPES)}, not {', '.join(scopes) or 'none'}")
     return tuple(wanted)

@@ -1,4 +1,4 @@
-"""Logs for machines: one JSON object a line on stderr. Ids and times, never content or secrets."""
+"""Structured logs: one JSON object per line on stderr, with ids and times but no content and no secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JsonLines(logging.Formatter):
 
 
 def set_up(level: str) -> None:
-    """Logs of Hansard and of the server underneath go to stderr."""
+    """Sends the logs of Hansard and uvicorn to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name in ("hansard", "uvicorn"):
@@ -43,7 +43,7 @@ def set_up(level: str) -> None:
 
 
 class RequestLog:
-    """A line for every request, at the level `info`."""
+    """Logs every request at level `info`."""
 
     def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
         if not _LOG.isEnabledFor(logging.INFO):

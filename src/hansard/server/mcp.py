@@ -1,7 +1,7 @@
-"""Conversations as tools of the Model Context Protocol: to list, to search and to read, fixed to one view.
+"""Tools of the Model Context Protocol that list, search and read the conversations of one view.
 
-Over HTTP every request stands alone: the key that it brings opens a view, and the tools see that view and no other. So
-there is no session that could outlive a key, and nothing that a model says can leave the view.
+Over HTTP every request is independent: its key selects a view, and the tools have access to that view only. So no
+session can outlive a key, and nothing that a model sends can leave the view.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _INSTRUCTIONS = (
 )
 _EXCERPT = 400
 _SHOWN = 256
-"""Characters of an id that the audit log keeps: a model may make up any."""
-# `Auth` has looked at the host and the origin already.
+"""Characters of an id that are written to the audit log: a model may send ids of any length."""
+# `Auth` has already checked the host and the origin.
 _TRUST = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
 class ToolView(NamedTuple):
-    """What the tools see while one request is answered."""
+    """What the tools have access to during one request."""
 
     store: Store
     audit_ids: dict[str, str]
-    """What a call is about is written here, for the audit."""
+    """The tools add the ids that they use, for the audit log."""
 
 
 _VIEW: ContextVar[ToolView] = ContextVar("hansard_mcp_view")
@@ -69,7 +69,7 @@ async def read_conversation(conversation_id: str, limit: Limit = 50, before: str
     """Reads the newest messages of a conversation, oldest first. `before` takes `first_cursor`, to go back."""
     store, audit_ids = _VIEW.get()
     audit_ids.update(tool="read_conversation", conversation_id=conversation_id[:_SHOWN])
-    # Backwards from the end, so that a page can go on where the last one ended.
+    # Backwards from the end, so that a page can continue where the last one ended.
     found = await _reported(store.get_messages(conversation_id, order="desc", limit=limit, after=before))
     if not found and await _reported(store.get_conversation(conversation_id)) is None:
         raise ToolError(f"there is no conversation {conversation_id[:_SHOWN]!r}")
@@ -90,7 +90,7 @@ async def search_conversations(
 
 @cache
 def server() -> MCPServer[Any]:
-    """The tools, made once: their schemas take longer to make than a call takes. They see the view of the request."""
+    """Returns the MCP server, created once: building the tool schemas takes longer than a call."""
     functions = (list_conversations, read_conversation, search_conversations)
     return MCPServer(
         "hansard",
@@ -103,7 +103,7 @@ def server() -> MCPServer[Any]:
 
 
 def _tool(function: Callable[..., Any]) -> Tool:
-    """A tool that only reads, and that refuses arguments which it does not know."""
+    """Returns a read-only tool that refuses unknown arguments."""
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     tool = Tool.from_function(function, annotations=hints)
     known = tool.fn_metadata.arg_model
@@ -116,7 +116,7 @@ def _tool(function: Callable[..., Any]) -> Tool:
 
 
 async def _reported(work: Awaitable[T]) -> T:
-    """An error of the store is told to the model, if it is about what the model asked."""
+    """Reports errors of the store to the model. Details are included only if its own request was wrong."""
     try:
         return await work
     except HansardError as error:
@@ -147,14 +147,14 @@ ToolRequest = Request[NoQuery, bytes]
 
 
 async def use_tools(request: ToolRequest) -> HttpResponse:
-    """Lets a model use the tools. Not a route of the API, but let in, counted and audited as one."""
+    """Lets a model use the tools. Authorized, counted and audited like a route of the API."""
     app = server().streamable_http_app(
         streamable_http_path=request.scope["path"],
         stateless_http=True,
         json_response=True,
         transport_security=_TRUST,
     )
-    # That of this application: the next request makes another.
+    # The session manager of this application; the next request creates another.
     sessions = server().session_manager
     before = _VIEW.set(ToolView(request.store, request.extra_ids))
     try:
@@ -168,14 +168,14 @@ _ENDPOINT = Endpoint(name="use_tools", method="POST", path=PATH, handler=use_too
 
 
 class McpOverHttp(Pipeline[ToolRequest]):
-    """`/mcp`: the walls, the limits and the audit are those of the API, the scope is `read`."""
+    """`/mcp`, with the same isolation, limits and audit as the API and the scope `read`."""
 
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context, (_ENDPOINT,))
 
     def make_request(self, scope: Scope, receive: Receive, send: Send) -> ToolRequest:
         request: ToolRequest = Request(self.context, 0, scope, receive, send)
-        request.endpoint = _ENDPOINT  # known before the caller is, so that who tried is audited under its name
+        request.endpoint = _ENDPOINT  # set before authentication, so that failed attempts are audited under this name
         return request
 
     def find(self, request: ToolRequest) -> tuple[Endpoint, tuple[str, ...]]:
@@ -183,13 +183,13 @@ class McpOverHttp(Pipeline[ToolRequest]):
 
     async def decode(self, request: ToolRequest) -> None:
         if request.method != "POST":
-            # There is no session that could be listened to or ended.
-            raise HttpError(405, ValidationError("ask by POST: each request stands alone"), ((b"allow", b"POST"),))
+            # GET and DELETE are for sessions, and there are none.
+            raise HttpError(405, ValidationError("use POST: there are no sessions"), ((b"allow", b"POST"),))
         request.body = await request.stream.whole()
 
 
 async def _collect_response(app: ASGIApp, request: ToolRequest) -> HttpResponse:
-    """What the application answers to a body, held back until it was audited."""
+    """Returns the response of the application, so that it can be audited before it is sent."""
     sent: list[Event] = []
     events = iter([{"type": "http.request", "body": request.body, "more_body": False}])
 
@@ -208,7 +208,7 @@ async def _collect_response(app: ASGIApp, request: ToolRequest) -> HttpResponse:
 
 
 async def run_stdio(url: str, tenant: str | None, user: str | None) -> None:
-    """Serves the tools on stdin and stdout, until stdin ends."""
+    """Serves the tools on stdin and stdout until stdin ends."""
     async with connect(url) as store:
         view = store.tenant(tenant or DEFAULT_TENANT)
         _VIEW.set(ToolView(view if user is None else view.user(user), {}))

@@ -1,7 +1,7 @@
-"""What Prometheus asks for: counts and times of every route. No tenant, no id: they would be data.
+"""Prometheus metrics: counts and durations of every route. Tenants and ids are not included: they are data.
 
-Counted in plain dictionaries, which only the event loop touches, and put into Prometheus' shapes when they are asked
-for: its own counters take a lock each.
+Counted in plain dictionaries, which only the event loop uses, and converted when Prometheus asks: its own counters take
+a lock each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class _Durations:
-    """How long the requests of one route took."""
+    """Durations of the requests of one route."""
 
     __slots__ = ("counts", "sum")
 
@@ -58,7 +58,7 @@ class Metrics(Collector):
         about.labels(__version__, backend).set(1)
 
     def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
-        # What no route was found for is counted under one name: paths are made by clients, without end.
+        # Requests without a route share one name: clients can send any number of paths.
         action = request.action or "none"
         took = time.perf_counter() - request.started_at
         self._requests[action, status] += 1
@@ -76,7 +76,7 @@ class Metrics(Collector):
         yield requests
         seconds = HistogramMetricFamily(
             "hansard_request_seconds",
-            "From the request's head to its answer, which for an append is its commit.",
+            "From the request's headers to its response, which for an append follows its commit.",
             labels=("action",),
         )
         for action, times in self._seconds.items():
@@ -95,16 +95,16 @@ class Metrics(Collector):
         if self._commits is not None:
             commits, writes = self._commits()
             yield CounterMetricFamily("hansard_commits", "Commits of the storage.", value=commits)
-            yield CounterMetricFamily("hansard_committed_writes", "Writes that those held.", value=writes)
+            yield CounterMetricFamily("hansard_committed_writes", "Writes in those commits.", value=writes)
 
     def _relayed(self) -> Iterator[Metric]:
         relay_sessions = self._relay_sessions
-        yield GaugeMetricFamily("hansard_relays", "Live sessions that are passed on now.", value=relay_sessions.open)
-        events = CounterMetricFamily("hansard_relayed_events", "Events passed on in live sessions.", labels=("of",))
+        yield GaugeMetricFamily("hansard_relays", "Live sessions being relayed.", value=relay_sessions.open)
+        events = CounterMetricFamily("hansard_relayed_events", "Events relayed in live sessions.", labels=("of",))
         events.add_metric(("client",), relay_sessions.from_clients)
         events.add_metric(("model",), relay_sessions.from_models)
         yield events
-        text = "Live sessions that ended because the store did not take what was said."
+        text = "Live sessions that ended because they could not be recorded."
         yield CounterMetricFamily("hansard_relays_unrecorded", text, value=relay_sessions.unrecorded)
 
     def render(self) -> bytes:

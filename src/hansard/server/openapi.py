@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the routes themselves: what is not declared does not exist, here or there."""
+"""The OpenAPI 3.1 document, derived from the declared routes."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _EVERYWHERE: tuple[type[HansardError], ...] = (
     TimedOut,
 )
 _HEADERS = {
-    "If-Match": "The version, in quotes, that must still hold: else 412, and nothing is written.",
-    "Idempotency-Key": "The same key stores once, however often it is sent.",
-    "Hansard-Tenant": "An operator's choice of tenant, percent-encoded. Without it: `default`.",
-    "Hansard-User": "See the store as this user does, percent-encoded.",
+    "If-Match": "The expected version, in quotes. If it differs, the status is 412 and nothing is written.",
+    "Idempotency-Key": "Repeated requests with the same key are stored once.",
+    "Hansard-Tenant": "The tenant that an operator chooses, percent-encoded. The default is `default`.",
+    "Hansard-User": "Use the view of this user, percent-encoded.",
 }
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document."""
+    """Returns the whole document."""
     schemas, components = _schemas(endpoints)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -130,7 +130,7 @@ def _query(endpoint: Endpoint, schemas: _Schemas) -> Iterable[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is given or it is not: there is no null in a query string."""
+    """Returns the schema without null: a query string has none."""
     rest = {key: value for key, value in schema.items() if not (key == "default" and value is None)}
     if "anyOf" in rest:
         kinds = [kind for kind in rest.pop("anyOf") if kind != {"type": "null"}]
@@ -168,14 +168,14 @@ def _success(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
 def _more_successes(endpoint: Endpoint) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if endpoint.produces == BYTES:
-        more["206"] = {"description": "The range that was asked for.", "content": {BYTES: {"schema": _raw(BYTES)}}}
+        more["206"] = {"description": "The requested range.", "content": {BYTES: {"schema": _raw(BYTES)}}}
     if endpoint.name == "get_conversation":
-        more["304"] = {"description": "The version is still the one that `If-None-Match` names."}
+        more["304"] = {"description": "The version is the one in `If-None-Match`."}
     return more
 
 
 def _errors(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
-    """Every answer that is not a success, by status: the classes of the one table that it may be."""
+    """Returns the error responses by status, each with its possible error codes."""
     found: dict[int, list[str]] = {}
     kinds: list[type[HansardError]] = [*_EVERYWHERE, *endpoint.errors, *([NotFound] if endpoint.parameters else [])]
     for kind in dict.fromkeys(kinds):

@@ -1,4 +1,4 @@
-"""Query strings into values: each text becomes what its field's type says, and nothing is guessed."""
+"""Decodes query strings into structs by the types of their fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fields_of(kind: type[Struct]) -> dict[str, Field]:
 
 
 def _field(hint: Any) -> Field:
-    """How to read one text of a field: what cannot be read stays text, and is then refused by its type."""
+    """Returns how to convert the text of a field. Text that cannot be converted fails the later type check."""
     kind = _bare(hint)
     if get_origin(kind) in (list, tuple):
         return Field(_field(get_args(kind)[0]).read, is_list=True)
@@ -50,7 +50,7 @@ def _field(hint: Any) -> Field:
 
 
 def _bare(hint: Any) -> Any:
-    """A type without its constraints and its None."""
+    """Returns a type without its constraints and without None."""
     if get_origin(hint) is Annotated:
         return _bare(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -60,7 +60,7 @@ def _bare(hint: Any) -> Any:
 
 
 def decode(query_string: bytes, kind: type[Struct]) -> Any:
-    """The parameters of a route. One that is unknown, given twice or of the wrong type is an error."""
+    """Decodes the parameters of a route. Refuses unknown, repeated and mistyped parameters."""
     if not query_string:
         return _all_defaults(kind)
     fields = fields_of(kind)
@@ -104,7 +104,7 @@ def _pairs(query_string: bytes) -> list[tuple[str, str]]:
 
 
 def unquote(text: str | bytes, what: str) -> str:
-    """Percent-encoded UTF-8, or an error that says what it is not."""
+    """Decodes percent-encoded UTF-8. `what` names the value in the error."""
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:

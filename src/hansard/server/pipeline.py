@@ -1,8 +1,7 @@
-"""The one way of every request, from the socket to the store and back.
+"""The steps of every request: authenticate, find the endpoint, authorize, open the view, decode, handle, respond.
 
-Admit the caller, find the endpoint, authorise, open the view, decode, run, answer; and whatever fails on the way
-becomes an error in the client's own terms. Each application is a `Pipeline` of its own dialect: it says how to decode a
-request and how to word an error. Nothing that a handler is given has passed less than these steps.
+Each application is a subclass of `Pipeline`, which defines how requests are decoded and how errors are worded for its
+clients. The order of the steps is fixed here, so no handler runs without all of them.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ C = TypeVar("C", bound=Request[Any, Any])
 
 
 class Pipeline(ABC, Generic[C]):
-    """An application. Subclasses override what their dialect does differently; the order of the steps is fixed here."""
+    """An application. Subclasses override how single steps work, but not their order."""
 
     expected: tuple[type[Exception], ...] = (HansardError, HttpError)
-    """Failures that are worded for clients. Any other is logged in full, and the client learns only its request id."""
+    """Exceptions whose message is meant for clients. Others are logged, and the client gets only its request id."""
 
     def __init__(self, context: ServerContext, endpoints: Iterable[Endpoint]) -> None:
         self.context = context
@@ -47,20 +46,20 @@ class Pipeline(ABC, Generic[C]):
         await self.serve(self.make_request(scope, receive, send))
 
     async def serve(self, request: C) -> None:
-        """Answers a request, whatever happens."""
+        """Handles a request and sends its response. Raises nothing."""
         try:
             answer = await self.respond(request)
             request.received = request.stream.size
             self.context.observe(request, answer.status)
             await request.send(answer)
         except ClientDisconnected:
-            _LOG.info("the client of %s left", request.request_id)
+            _LOG.info("the client of %s disconnected", request.request_id)
             if not request.has_started:
                 self._observe_disconnect(request)
         except Exception as error:
             if request.has_started:
-                # Half an answer must not look whole: leaving it unfinished makes the server close the connection.
-                _LOG.error("the answer to %s broke off: %r", request.request_id, error)
+                # A partial response must not look complete: if it is left unfinished, uvicorn closes the connection.
+                _LOG.error("the response to %s was cut off: %r", request.request_id, error)
                 return
             await request.send(self.fail(request, error))
 
@@ -70,7 +69,7 @@ class Pipeline(ABC, Generic[C]):
         return self.encode(request, await self._run_handler(request))
 
     async def open(self, request: C) -> None:
-        """Lets the caller in, and no further than they may go."""
+        """Authenticates the caller, finds and authorizes the endpoint, and opens the view."""
         request.caller = caller = await self.admit(request)
         request.endpoint, request.path = endpoint, _ = self.find(request)
         self.auth.authorize(caller, endpoint)
@@ -88,22 +87,22 @@ class Pipeline(ABC, Generic[C]):
             outcome: Outcome = "not_applied" if request.endpoint.scope == "read" else "unknown"
             raise TimedOut("the store did not answer in time", outcome=outcome) from error
 
-    # What a dialect decides
+    # Steps that applications override
 
     @abstractmethod
     def make_request(self, scope: Scope, receive: Receive, send: Send) -> C:
-        """A request, before anything is known about it."""
+        """Creates the request."""
 
     async def admit(self, request: C) -> Caller:
-        """Who asks."""
+        """Returns the caller."""
         return await self.auth.admit(request.headers, request.scope.get("client"))
 
     def find(self, request: C) -> tuple[Endpoint, tuple[str, ...]]:
-        """The endpoint, and what stands in the path for its parameters."""
+        """Returns the endpoint and the values of its path parameters."""
         return self.router.find(request.method, request.raw_path)
 
     def view_headers(self, request: C) -> dict[bytes, bytes]:
-        """The headers that choose a tenant and a user."""
+        """Returns the headers that choose a tenant and a user."""
         return request.headers
 
     @abstractmethod
@@ -111,21 +110,21 @@ class Pipeline(ABC, Generic[C]):
         """Reads the query and the body."""
 
     def encode(self, request: C, value: Any) -> HttpResponse:
-        """What a handler returned, as an answer."""
+        """Converts what a handler returned to a response."""
         return value if isinstance(value, HttpResponse) else HttpResponse(_encode(value))
 
     def error_response(self, request: C, failure: Exception) -> tuple[HttpResponse, str]:
-        """A failure as the client is told of it, and its stable code: here as a problem document."""
+        """Returns the response for a failure, by default a problem document, and its stable error code."""
         error, status, headers = problems.reported(failure)
         if isinstance(error, Unauthenticated):
             headers = ((b"www-authenticate", b"Bearer"),)
         body = problems.encode(error, status, request.request_id, is_trusted=is_trusted(request))
         return HttpResponse(body, status, headers, problems.MEDIA_TYPE), error.code
 
-    # What went wrong
+    # Failures
 
     def fail(self, request: C, failure: Exception) -> HttpResponse:
-        """The answer to a request that failed. Those who observe have been told of it."""
+        """Returns the response to a request that failed, after the observers were called."""
         answer, code = self.error_response(request, failure)
         if not isinstance(failure, self.expected):
             _LOG.error("request %s failed", request.request_id, exc_info=failure)
@@ -139,7 +138,7 @@ class Pipeline(ABC, Generic[C]):
         return answer
 
     def _observe_disconnect(self, request: C) -> None:
-        """The client went away in the middle of its request. Nobody is there to be told what goes wrong now."""
+        """Calls the observers after a disconnect. An error can only be logged: the client is gone."""
         try:
             self.context.observe(request, _CLIENT_LEFT)
         except Unavailable as error:
@@ -147,5 +146,5 @@ class Pipeline(ABC, Generic[C]):
 
 
 def is_trusted(request: Request[Any, Any]) -> bool:
-    """Whether the client may know what a failure of the storage names: files and hosts."""
+    """Whether the client may see the message of a storage failure, which may contain file and host names."""
     return request.caller is not None and request.caller.is_operator

@@ -1,7 +1,7 @@
-"""Errors on the wire: RFC 9457 problem documents, whose codes and facts come from the one table in `hansard.errors`.
+"""Errors as RFC 9457 problem documents. Their codes, statuses and details come from `hansard.errors`.
 
-The status is the table's, except where HTTP itself has a more precise one (a failed `If-Match` is 412, a body that is
-too large 413): then the code still says which class of the table it is.
+Where HTTP has a more precise status (412 for a failed `If-Match`, 413 for a body that is too large), that status is
+used, and the code still names the error class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class ProblemDocument(Struct, frozen=True):
-    """What went wrong. `code` is stable, `details` are the facts of the error; `detail` is for people."""
+    """An error. `code` is stable and `details` are for programs; `detail` is for people."""
 
     type: str
     title: str
@@ -31,7 +31,7 @@ class ProblemDocument(Struct, frozen=True):
 
 
 class HttpError(Exception):
-    """An error with a status that HTTP knows better, and headers that go with it."""
+    """An error with an HTTP status that is more precise than that of its class, and with headers."""
 
     def __init__(self, status: int, error: HansardError, headers: Headers = NO_HEADERS) -> None:
         super().__init__(str(error))
@@ -41,7 +41,7 @@ class HttpError(Exception):
 
 
 class ReportedError(NamedTuple):
-    """What a request failed with, as its client may know it."""
+    """The error that is reported to the client."""
 
     error: HansardError
     status: int
@@ -49,7 +49,7 @@ class ReportedError(NamedTuple):
 
 
 def reported(failure: Exception) -> ReportedError:
-    """A failure in terms of the one table, with what HTTP adds to it."""
+    """Maps an exception to an error of `hansard.errors`, an HTTP status and headers."""
     status, headers = 0, NO_HEADERS
     if isinstance(failure, HttpError):
         status, headers, failure = failure.status, failure.headers, failure.error
@@ -61,9 +61,8 @@ def reported(failure: Exception) -> ReportedError:
 
 
 def encode(error: HansardError, status: int, request_id: str, *, is_trusted: bool) -> bytes:
-    """The document. A failure of the storage may name files and hosts: only an operator is told."""
+    """Encodes the document. Storage failures may contain file and host names, which only operators may see."""
     kind = type(error)
-    # Some messages belong to no class that the wire knows: a subclass of somebody's own goes by its parent's code.
     says_why = is_trusted or status < 500 or isinstance(error, Unsupported)
     detail = str(error) if says_why else (inspect.getdoc(kind) or kind.__name__)
     details = error.details if says_why else {key: error.details[key] for key in _HARMLESS & error.details.keys()}

@@ -1,4 +1,4 @@
-"""Running the application: the store is open before anybody can ask, and closed after the last answer."""
+"""Runs the application. The store is opened before the first request and closed after the last response."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ PORT = 8787
 _GRACE = 10
 _BACKLOG = 2048
 _IDLE_CHECK_TICKS = 5
-"""Tenths of a second between two looks at the connections."""
+"""Tenths of a second between two checks for idle connections."""
 
 
 @runtime_checkable
 class IdleClosing(Protocol):
-    """A connection that knows how to end itself: see `hansard.server.http_protocol`."""
+    """A connection that can close itself: see `hansard.server.http_protocol`."""
 
     def close_if_idle(self, patience: float) -> None: ...
 
 
 class HttpServer(uvicorn.Server):
-    """A server for which being told to stop is the normal end, not a failure. It ends the live tails first."""
+    """A uvicorn server that treats a stop signal as a normal exit and ends live tails first."""
 
     def __init__(self, config: uvicorn.Config, shutdown: Shutdown | None = None, patience: float = 60.0) -> None:
         super().__init__(config)
         self._shutdown = shutdown or Shutdown()
         self._patience = patience
-        """Seconds for which a client may neither ask nor read."""
+        """Seconds for which a client may neither send nor read."""
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _IDLE_CHECK_TICKS == 0:
@@ -89,7 +89,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, or an error that says why not. Port 0 takes a free one."""
+    """Returns a listening socket. Port 0 selects a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -97,15 +97,14 @@ def listen(host: str, port: int) -> socket.socket:
         raise Unavailable(
             f"cannot listen on {host}, port {port}: {error.strerror or error}", retryable=False
         ) from error
-    # An answer is written in two pieces, and the second must not wait until the client has confirmed the first: that
-    # takes 40 ms. asyncio sees to it only where the socket says that it is TCP, which this one does not; every
-    # connection inherits it from here.
+    # A response may be written in two parts, and the second must not wait 40 ms for the client's delayed ACK. asyncio
+    # sets TCP_NODELAY only on sockets whose protocol number is TCP, which is 0 here. Connections inherit the option.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def config_of(app: ASGIApp) -> uvicorn.Config:
-    """How the application is run: without uvicorn's own logs, which would hold addresses and paths."""
+    """Returns uvicorn's configuration. Its own logs are off: they would contain addresses and paths."""
     return uvicorn.Config(
         app,
         log_config=None,
@@ -121,7 +120,7 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
 
 
 def _protocol() -> Any:
-    """Ours, where the parser that it stands on is installed."""
+    """Returns our HTTP protocol if httptools is installed, else uvicorn's choice."""
     try:
         from hansard.server import http_protocol
     except ModuleNotFoundError:
@@ -138,7 +137,7 @@ def run(
     workers: int = 1,
     log_level: str = "warning",
 ) -> None:
-    """Serves a store until SIGINT or SIGTERM. `announce` is told the address when it is there."""
+    """Serves a store until SIGINT or SIGTERM. Calls `announce` with the address when the server is ready."""
     logs.set_up(log_level)
     with listen(settings.host, port) as listening:
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -154,13 +153,13 @@ def run(
 def serve_socket(
     listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None] = lambda: None
 ) -> None:
-    """Serves a store on a socket that listens already."""
+    """Serves a store on a listening socket."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(listening, url, settings, announce))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster loop, where there is one."""
+    """Returns uvloop's event loop if it is installed."""
     try:
         import uvloop
     except ModuleNotFoundError:
@@ -181,7 +180,7 @@ async def _serve(listening: socket.socket, url: str, settings: Settings, announc
 
 
 async def _check(url: str, settings: Settings) -> None:
-    """What several workers need, said once and before they start."""
+    """Checks the settings and the store once, before several workers start."""
     async with connect(url) as store:
         create_app(store, settings)
         if not store.capabilities.shared:

@@ -1,6 +1,6 @@
-"""How much a key may ask: requests a minute, and bytes a day.
+"""Rate limits of a key: requests per minute and bytes per day.
 
-Counted in this process: with several workers, each allows as much.
+Counted per process: with several workers, each worker allows the full rate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DAY = 86_400
 
 
 class RateLimiter:
-    """What one key has used."""
+    """The limits of one key, and what it has used."""
 
     def __init__(self, rate: int | None, daily_bytes: int | None, clock: Callable[[], float] = time.time) -> None:
         self.rate = rate
@@ -27,7 +27,7 @@ class RateLimiter:
         self._bytes = 0
 
     def count_request(self) -> None:
-        """One more request. A minute's worth may come at once."""
+        """Counts a request. A full minute's requests may arrive at once."""
         if self.rate is None:
             return
         now = self._clock()
@@ -35,11 +35,11 @@ class RateLimiter:
         self._filled_at = now
         if self._left < 1:
             wait = math.ceil((1 - self._left) * 60 / self.rate)
-            raise RateLimited(f"this key may ask {self.rate} times a minute", retry_after=wait)
+            raise RateLimited(f"this key may send {self.rate} requests a minute", retry_after=wait)
         self._left -= 1
 
     def count_bytes(self, size: int) -> None:
-        """So many more bytes."""
+        """Counts bytes that were sent."""
         if self.daily_bytes is None:
             return
         day, second = divmod(int(self._clock()), _DAY)

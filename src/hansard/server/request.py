@@ -1,4 +1,4 @@
-"""One request and its answer: what the pipeline learns about it step by step, and what a handler is given."""
+"""A request as handlers receive it, and how its response is sent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hansard.store import Store
 Q = TypeVar("Q")
 B = TypeVar("B")
 
-EXTENSION = "hansard.together"
-"""What `hansard.server.http_protocol` offers: `hold` makes the next two writes one."""
+EXTENSION = "hansard.combined_write"
+"""The ASGI extension of `hansard.server.http_protocol`: its `hold` combines the next two writes into one."""
 _random = random.Random()
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (
@@ -30,79 +30,78 @@ _SAFE_HEADERS = (
 
 
 def _new_id() -> str:
-    # Not from the system: asking it lets another thread go first, and nobody gains by guessing one.
+    # Not from the system's generator: that call releases the GIL, and a request id need not be unguessable.
     return f"{_random.getrandbits(64):016x}"
 
 
 class Request(Generic[Q, B]):
-    """One request. The pipeline fills it in; a handler sees it decoded and let in."""
+    """One request. The pipeline fills in its fields; handlers receive it authorized and decoded."""
 
     query: Q
     body: B
     store: Store
-    """The store as the caller may see it."""
+    """The caller's view of the store."""
     id_headers: tuple[bytes, ...] = (b"request-id",)
-    """By which a client learns the id of its request."""
+    """Response headers that contain the request id."""
 
     def __init__(self, context: ServerContext, prefix: int, scope: Scope, receive: Receive, send: Send) -> None:
         self.started_at = time.perf_counter()
         self.context = context
-        """What the server is made of."""
         self.root = context.store
-        """The whole store: for routes that only an operator may use."""
+        """The whole store, for operator routes."""
         self.scope = scope
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope.get("method", "GET")
         self.raw_path: bytes = (scope.get("raw_path") or scope["path"].encode())[prefix + len(scope["root_path"]) :]
-        """The path as it was sent, below the prefix of the application."""
+        """The path as sent, without the prefix of the application."""
         self.request_id = _new_id()
         self.stream = RequestBody(receive, self.headers, context.settings.max_body_bytes, context.body_deadlines)
         self.endpoint: Endpoint | None = None
         self.path: tuple[str, ...] = ()
-        """What stands in the path for the endpoint's parameters, in their order."""
+        """Values of the endpoint's path parameters, in order."""
         self.extra_ids: dict[str, str] = {}
-        """What the request is about, where the path does not say it."""
+        """Ids for the audit log that the path does not contain."""
         self.caller: Caller | None = None
         self.tenant: str | None = None
         self.user: str | None = None
         self.version: int | None = None
-        """What `If-Match` demands."""
+        """The version in `If-Match`."""
         self.key: str | None = None
         """The `Idempotency-Key`."""
         self.has_started = False
-        """A part of the answer was sent."""
+        """Part of the response was sent."""
         self.received = 0
-        """How many bytes of the body have arrived."""
+        """Bytes of the body that have arrived."""
         self._send = send
 
     @property
     def action(self) -> str | None:
-        """The name of what is asked for."""
+        """The name of the endpoint."""
         return self.endpoint.name if self.endpoint is not None else None
 
     @property
     def subject_ids(self) -> dict[str, str]:
-        """What the request is about: ids by their names."""
+        """The ids that the request is about, by name."""
         names = self.endpoint.parameters if self.endpoint is not None else ()
         return {**dict(zip(names, self.path, strict=True)), **self.extra_ids}
 
     @property
     def known_caller(self) -> Caller:
-        """Who asks, once they were let in."""
+        """The caller, after authentication."""
         assert self.caller is not None
         return self.caller
 
     def new_event(self, size: int) -> Self:
-        """A message of so many bytes on this connection, as a request of its own."""
+        """Returns a request for a message of `size` bytes on this connection, for limits, audit and metrics."""
         event = copy(self)
         event.started_at, event.request_id = time.perf_counter(), _new_id()
         event.received, event.extra_ids = size, {}
         return event
 
-    # The answer
+    # The response
 
     async def send(self, answer: HttpResponse) -> None:
-        """Sends an answer; a stream only as long as the client is there."""
+        """Sends a response. A stream ends when the client disconnects."""
         if not isinstance(answer.body, bytes):
             await self._send_stream(answer, answer.body)
             return
@@ -121,10 +120,10 @@ class Request(Generic[Q, B]):
         await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
     async def _send_stream(self, answer: HttpResponse, pieces: AsyncIterator[bytes]) -> None:
-        """Begins only when there is something to send: until then an error can still be told."""
+        """Sends no headers before the first chunk: until then, an error can still be reported with its status."""
         held: list[bytes] = []
         size = 0
-        # A live stream listens itself for its client's leaving. Any other goes on to its end, which nobody may await.
+        # Live streams detect disconnects themselves; other streams are stopped here.
         leaving = None if answer.is_live else asyncio.ensure_future(self.stream.disconnected())
         try:
             async for piece in pieces:
@@ -147,7 +146,7 @@ class Request(Generic[Q, B]):
         await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def refuse_handshake(self, answer: HttpResponse, *more: tuple[bytes, bytes]) -> None:
-        """Answers the handshake of a WebSocket with an error, as any other request."""
+        """Answers a WebSocket handshake with an HTTP error."""
         if "websocket.http.response" not in self.scope.get("extensions", {}):
             await self._send({"type": "websocket.close", "code": 1000, "reason": ""})
             return

@@ -1,6 +1,6 @@
-"""From a method and a path to an endpoint.
+"""Maps a method and a path to an endpoint.
 
-Paths are matched as they were sent, before percent-decoding, so that an id may hold a slash: `a%2Fb` is one segment.
+Paths are matched before percent-decoding, so that ids may contain slashes: `a%2Fb` is one segment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Router:
         node.endpoints[endpoint.method] = endpoint
 
     def find(self, method: str, raw_path: bytes) -> tuple[Endpoint, tuple[str, ...]]:
-        """The endpoint, and what stands for its parameters."""
+        """Returns the endpoint and the values of its path parameters."""
         node: _Node | None = self._root
         values: list[str] = []
         for segment in _segments(raw_path):
@@ -68,5 +68,5 @@ def _other_methods(node: _Node, method: str) -> Exception:
     if not node.endpoints:
         return NotFound("there is no such route: see /api/v1/openapi.json")
     allowed = ", ".join(sorted(node.endpoints))
-    error = ValidationError(f"{method} is not for this route: {allowed}")
+    error = ValidationError(f"this route does not support {method}: use {allowed}")
     return HttpError(405, error, ((b"allow", allowed.encode()),))

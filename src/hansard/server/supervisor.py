@@ -1,6 +1,6 @@
-"""Several workers on one store: processes that share one listening socket.
+"""Supervises several worker processes that share one store and one listening socket.
 
-The parent only watches: it starts them, starts one anew that has died, and ends them when it is told to end.
+The parent starts the workers, restarts those that die, and stops them when it receives a signal.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from hansard.server.settings import Settings
 
 _POLL_SECONDS = 0.1
 _TOO_SOON = 2.0
-"""A worker that ends sooner than this by itself will not do better the next time."""
+"""Seconds: a worker that exits earlier is not restarted, because it would fail again."""
 _MOST_KILLED = 5
-"""How many times in a row a worker may be killed so soon."""
+"""How many times in a row a worker may be killed that early."""
 _GRACE = 20
-"""Seconds that a worker has to end: it gives those who still ask half of them."""
+"""Seconds that a worker has to stop. It gives open requests half of them."""
 
 
 class WorkerTask(Struct):
-    """What a worker is told, on its stdin."""
+    """What a worker reads from its stdin."""
 
     url: str
     socket: int
@@ -47,7 +47,7 @@ def decode(data: bytes) -> WorkerTask:
 
 
 def supervise(task: WorkerTask, listening: socket.socket, count: int) -> None:
-    """Keeps so many workers running until SIGINT or SIGTERM."""
+    """Keeps `count` workers running until SIGINT or SIGTERM."""
     signals = StopSignals()
     workers = [Worker(task, listening) for _ in range(count)]
     try:
@@ -64,7 +64,7 @@ def supervise(task: WorkerTask, listening: socket.socket, count: int) -> None:
 
 
 class StopSignals:
-    """Whether a signal has come."""
+    """Whether SIGINT or SIGTERM was received."""
 
     def __init__(self) -> None:
         self.received = False
@@ -78,7 +78,7 @@ class StopSignals:
 class Worker:
     def __init__(self, task: WorkerTask, listening: socket.socket, killed: int = 0) -> None:
         self._killed = killed
-        """How many before it were killed as soon as they had begun."""
+        """How many of its predecessors were killed right after their start."""
         self._task = task
         self._listening = listening
         self._began = time.monotonic()
@@ -86,7 +86,7 @@ class Worker:
             [sys.executable, "-m", "hansard.server.worker"], stdin=subprocess.PIPE, pass_fds=(listening.fileno(),)
         )
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # killed before it could read
+        with contextlib.suppress(BrokenPipeError):  # the worker was killed before it could read
             self.process.stdin.write(encode(task))
             self.process.stdin.close()
 
@@ -95,11 +95,11 @@ class Worker:
             return Worker(self._task, self._listening)
         code = self.process.returncode
         if code >= 0 or self._killed == _MOST_KILLED:
-            raise Unavailable(f"a worker ended as soon as it began, with the code {code}", retryable=False)
+            raise Unavailable(f"a worker exited right after its start, with code {code}", retryable=False)
         return Worker(self._task, self._listening, self._killed + 1)
 
     def end(self) -> None:
-        """Waits until it has ended, as it was told to. One that does not is killed: what it acknowledged is stored."""
+        """Waits until the worker has exited, and kills it after a while. Acknowledged writes are stored by then."""
         try:
             self.process.wait(_GRACE)
         except subprocess.TimeoutExpired:

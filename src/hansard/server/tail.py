@@ -1,7 +1,7 @@
-"""The live tail, by server-sent events and by WebSocket, which goes on where it broke.
+"""The live tail of a conversation, as server-sent events or over a WebSocket, which can be resumed.
 
-Every event carries a cursor. Who comes back with it, as `Last-Event-ID` or `after`, misses nothing. Without one the
-tail begins now: at the place that the first event names.
+Every event has a cursor. A client that sends it back as `Last-Event-ID` or `after` misses no message. Without a cursor,
+the tail starts at the end of the conversation; the first event contains the cursor of that position.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Shutdown:
-    """That the server is about to end: a tail would otherwise keep it from ending."""
+    """Signals that the server is shutting down, so that live tails end and do not delay it."""
 
     def __init__(self) -> None:
         self._tails: set[asyncio.Event] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        """What has to be brought to its end first, though no client waits for it."""
+        """Background tasks that the server waits for before it exits."""
         self.is_set = False
 
     def set(self) -> None:
@@ -45,7 +45,7 @@ class Shutdown:
 
 
 async def start_cursor(store: Store, conversation_id: str, after: str | None, branch: str | None) -> str:
-    """The cursor from which a tail goes on. What is wrong with the request is said here, before the stream begins."""
+    """Returns the cursor where a tail starts. Raises all errors of the request, before the stream begins."""
     if store.capabilities.watch == "none":
         raise Unsupported(f"the {store.capabilities.name} backend cannot be watched", capability="watch")
     if after is not None:
@@ -67,9 +67,9 @@ async def follow(
     shutdown: Shutdown,
     heartbeat: float,
 ) -> AsyncIterator[Message | None]:
-    """Messages as they arrive; None when nothing has for a while.
+    """Yields messages as they arrive, and None as a heartbeat.
 
-    Ends when the client has gone, when its key no longer holds, or when the server ends.
+    Ends when the client disconnects, its key is no longer valid, or the server shuts down.
     """
     tail = store.watch(conversation_id, after=after, branch=branch)
     stop = shutdown.watch()
@@ -104,14 +104,14 @@ def opened(cursor: str) -> bytes:
 
 
 def event(message: Message | None) -> bytes:
-    """A message as an event; a comment when there is none."""
+    """Encodes a message as an event, or None as a comment."""
     if message is None:
         return b": still here\n\n"
     return b"id: %s\nevent: message\ndata: %s\n\n" % (message.cursor.encode(), _encode(message))
 
 
 def frame(message: Message | None) -> str:
-    """A message as the text of a WebSocket."""
+    """Encodes a message as a text frame of a WebSocket."""
     if message is None:
         return '{"type":"alive"}'
     return _encode({"type": "message", "cursor": message.cursor, "message": message}).decode()

@@ -1,4 +1,4 @@
-"""The live tail of a conversation: by server-sent events and, on the same path, by WebSocket."""
+"""The live tail of a conversation as server-sent events and, on the same path, over a WebSocket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GOING_AWAY, _NO_LONGER, _FAILED = 1001, 1008, 1011
 
 
 class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` is a message id or a cursor. Without it, and without `Last-Event-ID`, the tail begins now."""
+    """`after` is a message id or a cursor. By default, and without `Last-Event-ID`, the tail has new messages only."""
 
     after: str | None = None
     branch: Id | None = None
@@ -37,7 +37,7 @@ class TailQuery(Struct, frozen=True, forbid_unknown_fields=True):
     "/conversations/{conversation_id}/tail", produces=tail.EVENTS, errors=(MessageNotFound, NotFound, Unsupported)
 )
 async def tail_conversation(request: Request[TailQuery, None]) -> HttpResponse:
-    """Each new message as an event, as it arrives; one in progress comes again each time that it has grown."""
+    """Streams each new message as an event. A message in progress is sent again each time that it has grown."""
     last = request.headers.get(b"last-event-id")
     after = request.query.after if last is None else last.decode("latin-1")
     cursor = await tail.start_cursor(request.store, request.path[0], after, request.query.branch)
@@ -66,12 +66,12 @@ def _messages(
 
 
 def _is_still_valid(request: Request[Any, Any]) -> Callable[[], bool]:
-    """Whether the caller's key is still valid."""
+    """Returns a check whether the caller's key is still valid."""
     return partial(request.context.auth.is_still_valid, request.known_caller)
 
 
 class WebSocketTail(Pipeline[Request[TailQuery, None]]):
-    """The live tail by WebSocket. What is wrong with a handshake is answered as any other request is."""
+    """The live tail over a WebSocket. Errors in the handshake are answered as for any other request."""
 
     def __init__(self, context: ServerContext) -> None:
         super().__init__(context, routes)
@@ -81,7 +81,7 @@ class WebSocketTail(Pipeline[Request[TailQuery, None]]):
 
     def find(self, request: Request[TailQuery, None]) -> tuple[Endpoint, tuple[str, ...]]:
         if not request.scope["path"][len(request.scope["root_path"]) :].startswith(_PREFIX + "/"):
-            raise NotFound("there is nothing here to listen to")
+            raise NotFound("there is no WebSocket at this path")
         return super().find(request)
 
     async def decode(self, request: Request[TailQuery, None]) -> None:
@@ -103,7 +103,7 @@ class WebSocketTail(Pipeline[Request[TailQuery, None]]):
 
 async def _follow(request: Request[TailQuery, None], socket: WebSocket, cursor: str) -> None:
     async def disconnected() -> None:
-        """Whatever the client says is passed over: a tail only speaks."""
+        """Ignores what the client sends."""
         while (await socket.receive())["type"] != "websocket.disconnect":
             pass
 

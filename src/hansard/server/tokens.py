@@ -1,7 +1,7 @@
-"""Tokens of an identity provider: JSON Web Tokens, checked by its published keys.
+"""JSON Web Tokens of an identity provider, verified with its published keys.
 
-The claim `hansard_tenant` names the tenant and is demanded: no token is an operator's. `hansard_user` binds it to a
-user. The scopes are those words of `scope` that begin with `hansard:`, such as `hansard:read`.
+The claim `hansard_tenant` names the tenant and is required: no token is an operator's. `hansard_user` binds the token
+to a user. The scopes are the words of `scope` that begin with `hansard:`, such as `hansard:read`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from hansard.executor import run_in_thread
 from hansard.server.endpoints import SCOPES, Caller
 from hansard.server.settings import Settings
 
-# Only what is signed with a key that the server does not have: a public key must never pass for a shared secret.
+# Asymmetric algorithms only: a public key must never be accepted as a shared secret.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 _FRESH = 300.0
 _AGAIN = 30.0
-"""Seconds before a token with an unknown key makes the keys be fetched again."""
+"""Seconds after which a token with an unknown key id causes the keys to be fetched again."""
 _PATIENCE = 5.0
 _MOST_BYTES = 1_000_000
 _MALFORMED = (ValueError, TypeError, OverflowError, RecursionError)
-"""What the library raises for claims of the wrong type, such as a list for a time."""
+"""Raised by the library for claims of the wrong type, such as a list for a time."""
 _LAST = 253_402_300_799
-"""The last second that a time can name, in the year 9999."""
+"""The largest timestamp that `datetime` supports, in the year 9999."""
 
 
 class TokenVerifier:
     def __init__(self, settings: Settings) -> None:
         if settings.jwks is None or settings.jwt_issuer is None or settings.jwt_audience is None:
-            raise ValidationError("tokens need all three: the JWKS, the issuer and the audience")
+            raise ValidationError("tokens need a JWKS, an issuer and an audience: set all three")
         try:
             import jwt
         except ModuleNotFoundError as error:
@@ -50,7 +50,7 @@ class TokenVerifier:
         self._lock = asyncio.Lock()
 
     async def caller(self, token: str) -> Caller:
-        """Whom the token names, or `Unauthenticated`."""
+        """Returns the caller that the token names, or raises `Unauthenticated`."""
         try:
             key = await self._key(self._jwt.get_unverified_header(token).get("kid"))
             claims = self._jwt.decode(
@@ -62,7 +62,7 @@ class TokenVerifier:
                 options={"require": ["exp", "sub"]},
             )
         except (self._jwt.PyJWTError, *_MALFORMED) as error:
-            raise Unauthenticated("the token does not hold") from error
+            raise Unauthenticated("the token is not valid") from error
         return _caller(claims)
 
     async def _key(self, id: str | None) -> Any:
@@ -96,7 +96,7 @@ def _caller(claims: dict[str, Any]) -> Caller:
     tenant, user = claims.get("hansard_tenant"), claims.get("hansard_user")
     scope = claims.get("scope", "")
     if not isinstance(tenant, str) or not tenant or not isinstance(user, str | None) or user == "":
-        raise Unauthenticated("the token names no tenant, or a user that is none")
+        raise Unauthenticated("the token has no tenant, or its user is not a name")
     ends = claims["exp"]
     if not isinstance(ends, int | float) or isinstance(ends, bool):
         raise Unauthenticated("the token's exp is not a number")

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span for every request, where its API is installed and somebody has set it up."""
+"""OpenTelemetry: a span for every request, if its API is installed and configured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _AGAIN = 1.0
 
 
 def tracer() -> Traces | None:
-    """None where OpenTelemetry is not installed."""
+    """Returns None if OpenTelemetry is not installed."""
     try:
         from opentelemetry import trace
     except ModuleNotFoundError:
@@ -21,7 +21,7 @@ def tracer() -> Traces | None:
 
 
 class Traces:
-    """Spans are made when a request was answered, with the times that it had: nothing is held open meanwhile."""
+    """Creates a span after each request, with its start and end time, so that no span is open meanwhile."""
 
     def __init__(self, trace: Any) -> None:
         from opentelemetry.propagate import extract
@@ -33,7 +33,7 @@ class Traces:
         self._check_at = 0.0
 
     def _is_set_up(self, now: float) -> bool:
-        """Whether anybody takes the spans. Looked for now and then, because looking costs as much as counting."""
+        """Whether a tracer provider is configured. Checked once a second until then, because the check is slow."""
         if not self._has_provider and now >= self._check_at:
             self._check_at = now + _AGAIN
             self._has_provider = not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)

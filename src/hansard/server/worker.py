@@ -1,4 +1,4 @@
-"""One of several workers: `python -m hansard.server.worker`, with its task on stdin."""
+"""A worker process: `python -m hansard.server.worker`, which reads its task from stdin."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ class Relay:
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             if not self._guard.is_still_valid():
-                return SessionEnd(_NO_LONGER, failure=Unauthenticated("the key no longer holds"))
+                return SessionEnd(_NO_LONGER, failure=Unauthenticated("the key is no longer valid"))
             if self._recorder.counts.refused:
                 return self._unrecorded("The store refuses what was said: the session can no longer be recorded.")
             if not self._recorder.is_behind or await self._recorder.flush():

@@ -88,7 +88,7 @@ async def _admin(request: PageRequest[Any, Any], **more: Any) -> HttpResponse:
 
 def _keys(request: PageRequest[Any, Any]) -> KeyFile:
     if request.context.settings.keys is None:
-        raise Unsupported("this server was started without a file of keys", capability="keys")
+        raise Unsupported("this server was started without a key file", capability="keys")
     return KeyFile(request.context.settings.keys)
 
 

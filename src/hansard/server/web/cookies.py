@@ -63,7 +63,7 @@ def key_of(request: PageRequest[Any, Any]) -> str | None:
 async def caller_of_key(auth: Auth, request: PageRequest[Any, Any], key: str) -> Caller:
     """Who comes with this key. Refuses one that nobody may come in with."""
     if not _TOKEN.fullmatch(key):
-        raise Unauthenticated("the key does not hold")
+        raise Unauthenticated("the key is not valid")
     return await auth.admit(
         request.headers | {b"authorization": b"Bearer " + key.encode()}, request.scope.get("client")
     )
