@@ -164,9 +164,9 @@ def seconds(value: object, what: str) -> float:
 
 
 def flag(value: object, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{what} must be True or False, not {shown(value)}")
-    return value
+    if value is True or value is False:
+        return value
+    raise ValidationError(f"{what} must be True or False, not {shown(value)}")
 
 
 def metadata(value: object, what: str = "metadata") -> dict[str, Any]:

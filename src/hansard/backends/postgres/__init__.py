@@ -18,7 +18,7 @@ __all__ = ["PostgresBackend", "PostgresStorage", "open_backend"]
 
 class PostgresBackend(StoredBackend[PostgresStorage]):
     def __init__(self, storage: PostgresStorage) -> None:
-        super().__init__(storage, append=storage.append)
+        super().__init__(storage, append=storage.appender.append)
 
     # Two frequent reads, which need less of the conversation than its state.
 

@@ -122,8 +122,10 @@ class Appender:
             for job in jobs:
                 batch.plan(job, short=job.size <= _MOST_BYTES)
             existing, beginning = batch.sift()
-            await self._store(link, batch, "append", existing)
-            await self._store(link, batch, "begin", beginning)
+            if existing:
+                await self._store(link, batch, "append", existing)
+            if beginning:
+                await self._store(link, batch, "begin", beginning)
         for job in batch.locked:
             await self._append_locked(job)
         return batch.again
@@ -155,13 +157,10 @@ class Appender:
     async def _store(
         self, link: PostgresConnection, batch: AppendBatch, statement: str, pending: list[PendingConversation]
     ) -> None:
-        if not pending:
-            return
         if link.connection.is_closed():
             # The statement before this one was the last that it took.
             batch.decide_again(pending)
             return
-        jobs = [job for each in pending for job in each.jobs]
         outcome: Outcome = "not_applied"
         needs_more = self._engine.wraps or any(each.needs_more for each in pending)
         try:
@@ -180,6 +179,7 @@ class Appender:
             batch.look_up(pending)
         except DRIVER as error:
             await link.undo(error)
+            jobs = [job for each in pending for job in each.jobs]
             if was_refused_by_driver(error):
                 outcome = "not_applied"
             if may_run_again(error) and (outcome == "not_applied" or not is_lost(error)):

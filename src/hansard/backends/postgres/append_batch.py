@@ -103,10 +103,10 @@ class PendingConversation:
         "decided",
         "fresh",
         "given_ids",
-        "has_more",
         "id",
         "is_fresh",
         "largest",
+        "needs_more",
         "refused",
         "stamp",
         "state",
@@ -126,8 +126,8 @@ class PendingConversation:
         self.decided: list[tuple[AppendJob, Changes, Appended]] = []
         self.fresh: list[tuple[int, Message, Draft]] = []
         """All messages to insert, each with its segment."""
-        self.has_more = False
-        """Some message has usage or blobs."""
+        self.needs_more = False
+        """Some of it lies in tables that the statement does not write: usage, blobs, the counts of branches."""
         self.refused: list[tuple[AppendJob, HansardError]] = []
         self.given_ids: set[str] = set()
 
@@ -159,12 +159,14 @@ class PendingConversation:
         self.tombstone_digest = self.tombstone_digest or attempt.tombstone_digest
         self.decided.append((job, changes, value))
         self.given_ids.update(job.given_ids)
-        self.has_more = self.has_more or bool(changes.usage)
+        if changes.usage or len(self.new_state.branches) > 1:
+            self.needs_more = True
         for segment, fresh in changes.insert:
             for message, draft in fresh:
                 self.fresh.append((segment, message, draft))
                 self.largest = max(self.largest, draft.size)
-                self.has_more = self.has_more or bool(message.blobs)
+                if message.blobs:
+                    self.needs_more = True
 
     @property
     def jobs(self) -> list[AppendJob]:
@@ -179,11 +181,6 @@ class PendingConversation:
     @property
     def entry(self) -> StampedState:
         return StampedState(self.new_state, self.largest, self.before.last_segment if self.before else 1, self.stamp)
-
-    @property
-    def needs_more(self) -> bool:
-        """Whether some of it lies in tables that the statement does not write."""
-        return self.has_more or len(self.new_state.branches) > 1
 
     def row(self) -> rows.Row:
         if self.before is None:
@@ -273,13 +270,16 @@ class AppendBatch:
 
         Refusals alone need no statement: on a fresh head they stand, on a remembered one they are looked at again.
         """
+        existing: list[PendingConversation] = []
+        beginning: list[PendingConversation] = []
         for each in self._pending.values():
-            if not each.decided and each.is_fresh:
+            if each.decided:
+                (beginning if each.before is None else existing).append(each)
+            elif each.is_fresh:
                 each.refuse()
-            elif not each.decided:
+            else:
                 self.decide_again([each])
-        worth = [each for each in self._pending.values() if each.decided]
-        return [each for each in worth if each.before is not None], [each for each in worth if each.before is None]
+        return existing, beginning
 
     @staticmethod
     def columns(pending: Sequence[PendingConversation]) -> list[Any]:

@@ -129,15 +129,19 @@ def active_at(conversation: Conversation) -> int:
 def counters_row(id: str, tombstone_digest: str, known: int, stamp: int, state: ConversationState, largest: int) -> Row:
     """The columns of `append` that save a conversation, in order."""
     conversation = state.conversation
+    updated, last = conversation.updated_at, conversation.last_message_at
+    updated_at = to_micros(updated)
+    # Most appends give both the same moment.
+    last_at = updated_at if last is updated else to_micros(last)
     return (
         id,
         tombstone_digest,
         known,
         stamp,
         conversation.user_id,
-        to_micros(conversation.updated_at),
-        to_micros(conversation.last_message_at),
-        active_at(conversation),
+        updated_at,
+        last_at,
+        active_at(conversation) if last_at is None else last_at,
         conversation.message_count,
         conversation.version,
         state.seq,

@@ -25,7 +25,6 @@ from hansard.backends.postgres.watch import Watch
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
-    Append,
     Context,
     ConversationQuery,
     ConversationState,
@@ -38,7 +37,7 @@ from hansard.contract.types import (
     Swept,
 )
 from hansard.errors import Denied
-from hansard.model import Appended, Conversation, Message, Problem, Receipt, Record, Stats, UsageRow, to_micros
+from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, UsageRow, to_micros
 
 _ATTEMPTS = 3
 """Times that a search indexes the tail before it looks."""
@@ -48,7 +47,7 @@ class PostgresStorage:
     def __init__(self, options: PostgresOptions, state: SchemaState) -> None:
         self.engine = PostgresEngine(options, walled=state.walled)
         self.filler = IndexTask(self.engine)
-        self._appender = Appender(self.engine, self.write, self.filler.note)
+        self.appender = Appender(self.engine, self.write, self.filler.note)
         self._watch = Watch(self.engine)
         self._capabilities = Capabilities(
             name="postgres",
@@ -88,7 +87,7 @@ class PostgresStorage:
         if self.engine.is_foreign:
             return
         await self._watch.close()
-        await self._appender.close()
+        await self.appender.close()
         await self.filler.close()
         await self.engine.close()
 
@@ -102,10 +101,6 @@ class PostgresStorage:
         value, unindexed = await self.engine.write(context.tenant, job)
         self.filler.note(context.tenant, id, unindexed)
         return value
-
-    async def append(self, context: Context, id: str, append: Append) -> Appended:
-        """The quicker way to commit an append: see `appending`."""
-        return await self._appender.append(context, id, append)
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         return await self.engine.read(context.tenant, partial(answers.read, context=context, id=id, wants=wants))
