@@ -62,10 +62,10 @@ class PageRoutes(Routes):
     """Pages to see and forms to send. `Visit[Query, Form]` says which."""
 
     def page(self, path: str, **facts: Any) -> Callable[[H], H]:
-        return self.get(path, **({"body": None, "gives": HTML} | facts))
+        return self.get(path, **({"body": None, "produces": HTML} | facts))
 
     def form(self, path: str, **facts: Any) -> Callable[[H], H]:
-        return self.post(path, **({"gives": HTML} | facts))
+        return self.post(path, **({"produces": HTML} | facts))
 
 
 class WebServices(Struct, frozen=True):
