@@ -1,4 +1,4 @@
-"""The routes below `/api/v1`, by what they are about. `ENDPOINTS` is all of them: add a module's `routes` here."""
+"""The routes under `/api/v1`. `ENDPOINTS` contains the `routes` of every module."""
 
 from __future__ import annotations
 

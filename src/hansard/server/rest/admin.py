@@ -1,4 +1,4 @@
-"""Work over all tenants: for an operator's key, which is bound to none."""
+"""Routes that work on all tenants, for an operator's key."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ class ReindexQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.get("/admin/tenants", scope="admin", operator=True)
 async def list_tenants(request: Request[NoQuery, None]) -> Tenants:
-    """The tenants that hold anything, in order."""
+    """The tenants that have any data, in order."""
     return Tenants(await request.root.admin.tenants())
 
 
 @routes.delete("/admin/tenants/{tenant}", scope="admin", operator=True)
 async def delete_tenant(request: Request[NoQuery, None]) -> Receipt:
-    """Deletes a tenant with everything that it holds, for good."""
+    """Deletes a tenant and all its data permanently."""
     return await request.root.admin.delete_tenant(request.path[0])
 
 
 @routes.get("/admin/stats", scope="admin", operator=True)
 async def whole_stats(request: Request[NoQuery, None]) -> Stats:
-    """How much the whole store holds."""
+    """Statistics of the whole store."""
     return await request.root.admin.stats()
 
 
 @routes.get("/admin/check", scope="admin", operator=True)
 async def whole_check(request: Request[NoQuery, None]) -> Problems:
-    """Looks at the whole store."""
+    """Checks the whole store, and returns the problems."""
     return Problems([found async for found in request.root.admin.check() if isinstance(found, Problem)])
 
 
 @routes.post("/admin/reindex", scope="admin", operator=True, produces=NDJSON)
 async def reindex(request: Request[ReindexQuery, None]) -> HttpResponse:
-    """Builds the search index anew; each line says how many messages are done. Others may read and write meanwhile."""
+    """Rebuilds the search index; each line is the number of messages done. Reads and writes continue meanwhile."""
     forget_others = request.query.forget_others
     if forget_others and request.root.embedder is None:
-        raise ValidationError("forget_others keeps the vectors of the server's embedder, and it has none")
+        raise ValidationError("forget_others needs a server with an embedder: it deletes the vectors of all others")
     return HttpResponse(_done(request.root, forget_others=forget_others), media_type=NDJSON)
 
 
@@ -64,5 +64,5 @@ async def _done(root: Store, *, forget_others: bool) -> AsyncIterator[bytes]:
 
 @routes.post("/admin/sweep", scope="admin", operator=True)
 async def sweep(request: Request[NoQuery, None]) -> Receipt:
-    """Removes what has expired or is needed by nothing, in every tenant."""
+    """Removes expired and unreferenced data in every tenant."""
     return await request.root.purge()

@@ -1,4 +1,4 @@
-"""`/api/v1`: the store as a REST API. JSON in and out, versions as entity tags, errors as problem documents."""
+"""`/api/v1`: the REST API, with JSON bodies, versions as entity tags and errors as problem documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _decoder = cache(msgspec.json.Decoder)
 
 
 class RestApi(Pipeline[Request[Any, Any]]):
-    """The application below `/api/v1`."""
+    """The application under `/api/v1`."""
 
     def __init__(self, context: ServerContext, endpoints: Sequence[Endpoint]) -> None:
         super().__init__(context, endpoints)
@@ -66,27 +66,27 @@ def _decoded(raw: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return body.decode(raw, decoder)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ValidationError(f"the body is wrong: {error}") from error
+        raise ValidationError(f"the body is not valid: {error}") from error
 
 
 def _read_conditions(endpoint: Endpoint, request: Request[Any, Any]) -> None:
     if (match := request.headers.get(b"if-match")) is not None:
         if not endpoint.versioned:
-            raise ValidationError("this route has no version to compare: leave If-Match out")
+            raise ValidationError("this route does not support If-Match: leave it out")
         request.version = _version(match.decode("latin-1"))
     if (key := request.headers.get(b"idempotency-key")) is not None:
         if endpoint.repeat == "no":
-            raise ValidationError("this route cannot be repeated safely: leave Idempotency-Key out")
+            raise ValidationError("this route does not support Idempotency-Key: leave it out")
         request.key = key.decode("latin-1")
         if not 0 < len(request.key) <= 256:
             raise ValidationError("Idempotency-Key must have between 1 and 256 characters")
 
 
 def _version(tag: str) -> int:
-    """The version in an entity tag: digits in quotes."""
+    """Returns the version in an entity tag: digits in quotes."""
     number = tag[1:-1]
     if len(tag) < 3 or tag[0] != '"' or tag[-1] != '"' or not number.isascii() or not number.isdigit():
-        raise ValidationError(f"If-Match is {tag[:80]!r}: give one version in quotes, as an ETag does")
+        raise ValidationError(f"If-Match is {tag[:80]!r}: send one version in quotes, as in the ETag")
     if len(number) > 18:
-        raise ValidationError("If-Match is a number that no version can be")
+        raise ValidationError("If-Match is too large for a version")
     return int(number)

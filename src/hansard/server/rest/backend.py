@@ -1,9 +1,9 @@
-"""The Backend contract itself, for the `http` backend: one route a method, made from `hansard.wire`.
+"""The Backend contract over HTTP, for the `http` backend: one route per method, derived from `hansard.wire`.
 
-Not part of the public API: the contract is as old as the version that speaks it. The walls are those of every route.
-A backend trusts its Store to have checked what it is given, so this stands in for it: ids, sizes, hashes and numbers
-are checked here, and the context must be the view that the key opens. A key that is bound to a user is not let in: a
-user's view is kept by the Store, above the contract.
+Not part of the public API: clients must have the same version. Authorization is the same as for every route. A backend
+relies on the checks of its Store, so this module repeats them: it checks ids, sizes, hashes and numbers, and that the
+context is the view of the key. Keys that are bound to a user are refused: users' views are enforced by the Store, above
+the contract.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ routes = Routes()
 _LONGEST_WAIT = 20.0
 _MOST = 1 << 62
 _WORKER = secrets.randbits(20) << 40
-"""Marks of `wait` count in one process: those of another must not be taken for our own."""
+"""Identifies this process in the counters of `wait`: a counter of another worker has no meaning here."""
 
 
 def _handler(method: wire.Method) -> Callable[[Request[NoQuery, Any]], Awaitable[HttpResponse]]:
@@ -52,26 +52,26 @@ def _handler(method: wire.Method) -> Callable[[Request[NoQuery, Any]], Awaitable
 
 
 def _guard(request: Request[NoQuery, Any], arguments: list[Any]) -> None:
-    """Whom the call is for must be whom the key opens."""
+    """Refuses calls whose context is not the view of the key."""
     if request.known_caller.user is not None:
         raise _bound_to_user()
     context = arguments[0] if arguments else None
     if not isinstance(context, Context):
-        # `stats` has a tenant or none, `list_tenants` has nothing.
+        # `stats` has an optional tenant, `list_tenants` has no argument.
         _guard_tenant(request, context)
     elif (context.tenant, context.user) != (request.store.tenant_id, request.store.user_id):
         raise Denied("the call is for another tenant or user than its headers")
     elif context.with_expired and "admin" not in request.known_caller.scopes:
-        raise Denied("only an erasure sees what has expired, and that needs the scope admin")
+        raise Denied("with_expired is for erasure, which needs the scope admin")
 
 
 def _bound_to_user() -> Denied:
-    return Denied("a key that is bound to a user cannot open the store itself")
+    return Denied("a key that is bound to a user cannot use the backend routes")
 
 
 def _guard_tenant(request: Request[NoQuery, Any], tenant: str | None) -> None:
     if tenant is None and not request.known_caller.is_operator:
-        raise Denied("all tenants are for an operator's key")
+        raise Denied("access to all tenants needs an operator's key")
     if tenant is not None and tenant != request.store.tenant_id:
         raise Denied("the call is for another tenant than its header")
 
@@ -85,9 +85,9 @@ async def _ask(root: Store, name: str, arguments: list[Any]) -> Any:
 
 
 async def _search(root: Store, context: Context, lookup: Lookup) -> Matches:
-    """Asks the index, or looks at the messages here, where they are near."""
+    """Searches the index or, if there is none, scans the messages here, close to the storage."""
     if lookup.limit < 1 or (lookup.branch is not None and (lookup.conversation_id is None or lookup.all_branches)):
-        raise ValidationError("a search needs a limit, and a branch its conversation")
+        raise ValidationError("a search needs a limit, and a branch needs its conversation")
     if not lookup.query:
         return Matches([])
     search_modes.check_size(lookup.query.text, root.limits)
@@ -103,7 +103,7 @@ async def _wait(root: Store, context: Context, id: str, seen: int, timeout: floa
 
 @routes.post("/backend/check", scope="admin", produces=NDJSON, is_public=False)
 async def backend_check(request: Request[NoQuery, wire.CheckCall]) -> HttpResponse:
-    """`Backend.check`, as lines."""
+    """`Backend.check`, as JSON Lines."""
     _guard(request, [request.body.tenant])
     return HttpResponse(_found(request.root, request.body.tenant), media_type=NDJSON)
 
@@ -115,7 +115,7 @@ async def _found(root: Store, tenant: str | None) -> AsyncIterator[bytes]:
 
 @routes.post("/backend/catch_up", produces=NDJSON, is_public=False)
 async def backend_catch_up(request: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
-    """`Backend.catch_up`, as a line when it is done. What it indexes was stored before, and nothing of it is told."""
+    """`Backend.catch_up`; sends one line when it is done. It reveals nothing of what it indexes."""
     if request.known_caller.user is not None:
         raise _bound_to_user()
     return HttpResponse(_caught_up(request.root), media_type=NDJSON)
@@ -129,7 +129,7 @@ async def _caught_up(root: Store) -> AsyncIterator[bytes]:
 
 @routes.post("/backend/reindex", scope="admin", operator=True, produces=NDJSON, is_public=False)
 async def backend_reindex(request: Request[NoQuery, wire.IndexCall]) -> HttpResponse:
-    """`Backend.reindex`, as lines."""
+    """`Backend.reindex`, as JSON Lines."""
     return HttpResponse(_reindexed(request.root), media_type=NDJSON)
 
 
@@ -138,7 +138,7 @@ async def _reindexed(root: Store) -> AsyncIterator[bytes]:
         yield b"%d\n" % done
 
 
-# What the Store would have checked
+# Checks that the Store would have done
 
 
 def _check(value: Any, limits: Limits, name: str) -> None:
@@ -156,19 +156,19 @@ def _check(value: Any, limits: Limits, name: str) -> None:
             _check(item, limits, name)
     elif isinstance(value, int):
         if not (0 if name in _COUNTS else -_MOST) <= value <= _MOST:
-            raise ValidationError(f"{name} is a number that no store would send")
+            raise ValidationError(f"{name} is out of range")
     elif isinstance(value, str) and name in _IDS:
         checks.id_of(value, name, limits)
 
 
 _ANYTHING = frozenset({"value", "metadata", "content"})
-"""What people write: any JSON, integers of any size among it."""
+"""User data: any JSON, including integers of any size."""
 _COUNTS = frozenset({"limit", "offset", "max_bytes", "max_messages"})
 _IDS = frozenset({"id", "tenant", "user", "user_id", "agent_id", "conversation_id", "branch", "key"})
 
 
 def _check_whole(value: Struct) -> None:
-    """What the fields of a value must be to each other."""
+    """Checks the fields of a value against each other."""
     if isinstance(value, Append | Replace | MessageChange | Restore):
         _check_blobs(value.blobs)
     if isinstance(value, Append) and not value.drafts:
@@ -180,13 +180,13 @@ def _check_whole(value: Struct) -> None:
 def _check_context(context: Context, limits: Limits) -> None:
     for field in ("tenant", "user"):
         _check(getattr(context, field), limits, field)
-    # Storages count days back and forth from it.
+    # Storages add days to it and subtract days from it.
     if not 1900 < context.now.year < 9000:
-        raise ValidationError("the time of the call is one that no clock shows")
+        raise ValidationError("the time of the call is out of range")
 
 
 def _check_image(image: Image) -> None:
-    """A conversation that does not hold together would be damaged data to whoever looks at all of them."""
+    """Refuses an inconsistent conversation, which later reads would report as damaged."""
     branches, head = image.branches, image.conversation
     numbers = [
         image.seq,
@@ -197,7 +197,7 @@ def _check_image(image: Image) -> None:
     numbers += [each for branch in branches for step in branch.path for each in step]
     names, lines = {branch.id for branch in branches}, {branch.segment for branch in branches}
     if head.branch not in names or not len(branches) == len(names) == len(lines) or min(numbers) < 0:
-        raise ValidationError("the branches of the conversation do not hold together")
+        raise ValidationError("the branches of the conversation are inconsistent")
 
 
 def _check_draft(draft: Draft, limits: Limits) -> None:
@@ -207,8 +207,8 @@ def _check_draft(draft: Draft, limits: Limits) -> None:
     size = len(draft.body.encode())
     moved = sum(ref.size for ref in draft.message.blobs)
     if size > limits.content_bytes or not 0 <= draft.size <= max(limits.content_bytes, 2 * (size + moved)):
-        raise ValidationError("the size of a message is wrong, or beyond the limit")
-    # Its conversation is named by the call: here it may be empty.
+        raise ValidationError("the size of a message is wrong or exceeds the limit")
+    # The call names the conversation, so it may be empty here.
     for field in ("seq", "branch", "usage", "blobs"):
         _check(getattr(draft.message, field), limits, field)
 
@@ -216,7 +216,7 @@ def _check_draft(draft: Draft, limits: Limits) -> None:
 def _check_blobs(blobs: Mapping[str, bytes]) -> None:
     for sha256, data in blobs.items():
         if codec.sha256_of(data) != sha256:
-            raise ValidationError("a blob is not the one that its hash names")
+            raise ValidationError("the hash of a blob does not match its bytes")
 
 
 for _method in wire.METHODS.values():

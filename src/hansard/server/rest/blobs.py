@@ -1,4 +1,4 @@
-"""Blobs: bytes by their SHA-256, whole or in ranges."""
+"""Blobs: bytes by their SHA-256, as a whole or in ranges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class BlobQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The message that refers to the blob: a user's view needs it."""
+    """The message that refers to the blob, which a user's view requires."""
 
     conversation_id: Id | None = None
     message_id: Id | None = None
@@ -27,14 +27,14 @@ class BlobQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.post("/blobs", consumes=BYTES, status=201, errors=(QuotaExceeded, Unsupported))
 async def put_blob(request: Request[NoQuery, None]) -> Blob:
-    """Keeps bytes. What no message refers to is swept after a while."""
+    """Stores bytes. Blobs that no message refers to are removed after a while."""
     data = await request.stream.whole()
     return await request.store.blobs.put(data)
 
 
 @routes.get("/blobs/{sha256}", produces=BYTES, errors=(NotFound, Unsupported))
 async def get_blob(request: Request[BlobQuery, None]) -> HttpResponse:
-    """The bytes of a blob, or the range of them that `Range` names."""
+    """The bytes of a blob, or the range that `Range` requests."""
     sha256 = request.path[0]
     data = await request.store.blobs.get(
         sha256, conversation_id=request.query.conversation_id, message_id=request.query.message_id
@@ -55,7 +55,7 @@ async def get_blob(request: Request[BlobQuery, None]) -> HttpResponse:
 
 
 def _range(text: str, size: int) -> tuple[int, int] | None:
-    """The first and the last byte. None for what is not one range of bytes: then HTTP wants the whole."""
+    """Returns the first and the last byte; None if it is not a single byte range: HTTP then sends the whole."""
     found = _RANGE.fullmatch(text)
     if found is None or found[0] == "bytes=-":
         return None
@@ -67,6 +67,6 @@ def _range(text: str, size: int) -> tuple[int, int] | None:
         if end and int(end) < first:
             return None
     if first >= size or (not begin and int(end) == 0):
-        error = ValidationError(f"the range {text!r} lies outside of the {size} bytes that there are")
+        error = ValidationError(f"the range {text!r} is outside of the blob's {size} bytes")
         raise HttpError(416, error, ((b"content-range", b"bytes */%d" % size),))
     return first, last

@@ -20,7 +20,7 @@ routes = Routes()
 
 
 class NewBranchBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Shares `source` up to `at`, or before `before`, or all of it; or, with `empty`, nothing."""
+    """The branch shares the messages of `source` up to `at`, before `before`, or all; with `empty`, none."""
 
     id: Id | None = None
     at: Id | None = None
@@ -65,13 +65,13 @@ class SummaryList(Struct, frozen=True):
 
 @routes.get(_ALL)
 async def list_branches(request: Request[NoQuery, None]) -> BranchList:
-    """The branches of a conversation, oldest first; nothing for a missing one."""
+    """The branches of a conversation, oldest first; empty if there is no such conversation."""
     return BranchList(await request.store.list_branches(request.path[0]))
 
 
 @routes.post(_ALL, status=201, versioned=True, repeat="key", errors=(Conflict, Unsupported, *_MISSING))
 async def create_branch(request: Request[NoQuery, NewBranchBody]) -> Branch:
-    """A new line of messages that shares its beginning without copying, made active."""
+    """Creates a branch, which shares its first messages without copying them, and makes it active."""
     given = structs.asdict(request.body)
     id = given.pop("id")
     if request.key is None or id is not None:
@@ -91,7 +91,7 @@ async def switch_branch(request: Request[NoQuery, ActiveBranchBody]) -> Conversa
 
 @routes.delete(_ALL + "/{branch}", versioned=True, errors=(Conflict, *_MISSING))
 async def delete_branch(request: Request[NoQuery, None]) -> Receipt:
-    """Deletes a branch and the messages that only it holds. 409 when it is active or has branches of its own."""
+    """Deletes a branch and the messages that only it contains. 409 if it is active or other branches start from it."""
     return await request.store.delete_branch(*request.path, expected_version=request.version)
 
 
@@ -103,7 +103,7 @@ async def delete_branch(request: Request[NoQuery, None]) -> Receipt:
     errors=(Conflict, QuotaExceeded, *_MISSING),
 )
 async def fork_conversation(request: Request[NoQuery, NewForkBody]) -> Conversation:
-    """Copies a branch, up to and with the message `at`, into a new conversation that stands on its own."""
+    """Copies a branch, up to and including the message `at`, to a new, independent conversation."""
     given = structs.asdict(request.body)
     if request.key is not None and given["new_id"] is None:
         new_id = idempotency.id_from(request.key, "conv_", request.path[0], _body(request))
@@ -115,7 +115,7 @@ async def fork_conversation(request: Request[NoQuery, NewForkBody]) -> Conversat
 
 
 def _body(request: Request[Any, Any]) -> str:
-    """What was asked: what a key has made for one body must not be the answer to another."""
+    """Returns the body as text, so that the same key with another body does not return the first result."""
     return msgspec.json.encode(request.body).decode()
 
 
@@ -127,6 +127,6 @@ async def list_summaries(request: Request[BranchQuery, None]) -> SummaryList:
 
 @routes.post(_SUMMARIES, status=201, repeat="no", errors=_MISSING)
 async def add_summary(request: Request[NoQuery, NewSummaryBody]) -> Summary:
-    """Keeps a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
+    """Stores a summary of the messages from `from_seq` to `to_seq`. The messages stay."""
     given = structs.asdict(request.body)
     return await request.store.add_summary(request.path[0], given.pop("text"), **given)

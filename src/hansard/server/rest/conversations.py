@@ -1,4 +1,4 @@
-"""Conversations: made, found, listed, changed, deleted."""
+"""Routes of conversations: create, get, list, update, delete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Limit = Annotated[int, Meta(ge=1)]
 
 
 class ConversationQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` and `before` take the cursors of a page. `metadata` is a JSON object, equal by key."""
+    """`after` and `before` are cursors of a page. `metadata` is a JSON object whose keys must have equal values."""
 
     user_id: Id | None = None
     agent_id: Id | None = None
@@ -47,11 +47,11 @@ class NewConversationBody(Struct, frozen=True, forbid_unknown_fields=True):
     metadata: dict[str, Any] = {}
     expires_at: datetime | None = None
     created_at: datetime | None = None
-    """For history that is brought in: when it began, elsewhere. Without it: now."""
+    """For imported history: when the conversation began. The default is now."""
 
 
 class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Only what is given changes. `metadata` merges by key, and null deletes the key; `user_id` hands it over."""
+    """Only given fields change. `metadata` is merged by key, and null deletes a key; `user_id` changes the owner."""
 
     title: str | UnsetType | None = UNSET
     metadata: dict[str, Any] = {}
@@ -82,12 +82,12 @@ def _object(text: str | None) -> dict[str, Any] | None:
 
 @routes.post("/conversations", status=201, etag="version", repeat="key", errors=(Conflict, *MISSING))
 async def create_conversation(request: Request[NoQuery, NewConversationBody]) -> Conversation:
-    """Makes an empty conversation. 409 when the id is taken."""
+    """Creates an empty conversation. 409 if the id exists."""
     given = structs.asdict(request.body)
     id = given.pop("id")
     if request.key is None or id is not None:
         return await request.store.create_conversation(id, **given)
-    # Each user has keys of their own: a key must neither clash with another user's nor tell that there is one.
+    # Idempotency keys are per user: they must neither collide with those of another user nor reveal them.
     place = () if request.store.user_id is None else (request.store.user_id,)
     return await _create_once(request, idempotency.id_from(request.key, "conv_", *place), given)
 
@@ -105,7 +105,7 @@ async def _create_once(request: Request[NoQuery, NewConversationBody], id: str, 
 
 @routes.get(ONE, etag="version", errors=MISSING)
 async def get_conversation(request: Request[NoQuery, None]) -> Conversation | HttpResponse:
-    """One conversation, without its messages. Answers 304 when `If-None-Match` names its version."""
+    """One conversation, without its messages. 304 if `If-None-Match` is its version."""
     found = await request.store.get_conversation(request.path[0])
     if found is None:
         raise rules.not_found(request.path[0])
@@ -117,12 +117,12 @@ async def get_conversation(request: Request[NoQuery, None]) -> Conversation | Ht
 
 @routes.patch(ONE, etag="version", versioned=True, errors=(Conflict, *MISSING))
 async def update_conversation(request: Request[NoQuery, ConversationPatch]) -> Conversation:
-    """Changes a conversation. `If-Match` compares its version first."""
+    """Changes a conversation, if it has the version in `If-Match`."""
     given = structs.asdict(request.body)
     return await request.store.update_conversation(request.path[0], expected_version=request.version, **given)
 
 
 @routes.delete(ONE)
 async def delete_conversation(request: Request[NoQuery, None]) -> Receipt:
-    """Deletes a conversation and everything derived from it, for good. The receipt counts what went."""
+    """Deletes a conversation and everything derived from it permanently. The receipt counts what was deleted."""
     return await request.store.delete_conversation(request.path[0])

@@ -1,4 +1,4 @@
-"""Over time: usage, statistics, checks, erasure, purging; moving out and in."""
+"""Routes for usage, statistics, checks, erasure, purging, export and import."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ routes = Routes()
 
 
 class About(Struct, frozen=True):
-    """What is served, as the caller sees it."""
+    """The server, and the caller's view of it."""
 
     version: str
     tenant: str
@@ -40,13 +40,13 @@ class UsageRows(Struct, frozen=True):
 
 
 class Problems(Struct, frozen=True):
-    """Nothing found is a good answer."""
+    """Problems that a check found; empty if there are none."""
 
     items: list[Problem]
 
 
 class PurgeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Before a time, or older than so many seconds; neither purges nothing."""
+    """`before` or `older_than_seconds`; without either, no conversation is deleted."""
 
     before: datetime | None = None
     older_than_seconds: Annotated[int, Meta(ge=0, le=10**11)] | None = None
@@ -67,7 +67,7 @@ class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.get("/about")
 async def about(request: Request[NoQuery, None]) -> About:
-    """What this server is, and what this key may see of it."""
+    """The server's version, capabilities and limits, and the caller's tenant, user and scopes."""
     from hansard import __version__
 
     store = request.store
@@ -76,7 +76,7 @@ async def about(request: Request[NoQuery, None]) -> About:
 
 
 def _capabilities(request: Request[NoQuery, None]) -> Capabilities:
-    """Those of the storage, as far as they reach through this server."""
+    """Returns the capabilities of the storage, with the limits of this server applied."""
     found, most = request.store.capabilities, request.context.settings.max_messages
     return structs.replace(found, atomic_batch=most if found.atomic_batch is None else min(found.atomic_batch, most))
 
@@ -90,48 +90,48 @@ async def usage(request: Request[UsageQuery, None]) -> UsageRows:
 
 @routes.get("/stats")
 async def stats(request: Request[NoQuery, None]) -> Stats:
-    """How much the tenant holds."""
+    """Statistics of the tenant."""
     return await request.store.stats()
 
 
 @routes.get("/check", scope="admin")
 async def check(request: Request[NoQuery, None]) -> Problems:
-    """Looks at everything that the tenant holds."""
+    """Checks all data of the tenant, and returns the problems."""
     return Problems(await request.store.check())
 
 
 @routes.post("/users/{user_id}/erase", scope="admin")
 async def erase_user(request: Request[NoQuery, None]) -> Receipt:
-    """Erases a user: owned conversations, the user's messages in others, records and usage. Safe to repeat."""
+    """Erases a user: owned conversations, the user's messages in others, records and usage. Idempotent."""
     return await request.store.erase_user(request.path[0])
 
 
 @routes.post("/purge", scope="admin")
 async def purge(request: Request[NoQuery, PurgeBody]) -> Receipt:
-    """Deletes the tenant's conversations whose last message is older; with `by` "updated", whose last change is.
+    """Deletes the tenant's conversations whose last message or, with `by` "updated", whose last change is older.
 
-    One without messages counts from when it was made. `dry_run` only counts them.
+    For a conversation without messages, its creation counts. `dry_run` only counts them.
     """
     body = request.body
     if body.before is not None and body.older_than_seconds is not None:
-        raise ValidationError("give `before` or `older_than_seconds`, not both")
+        raise ValidationError("send `before` or `older_than_seconds`, not both")
     age = None if body.older_than_seconds is None else timedelta(seconds=body.older_than_seconds)
     return await request.store.purge(body.before or age, by=body.by, dry_run=body.dry_run)
 
 
 @routes.get("/export", produces=NDJSON, errors=(NotFound,))
 async def export(request: Request[ExportQuery, None]) -> HttpResponse:
-    """The tenant as lines of the export format: whole, or these conversations, this user or agent."""
+    """Exports the tenant, or some conversations, or those of one user or agent, as lines of the export format."""
     return HttpResponse(request.store.export(**structs.asdict(request.query)), media_type=NDJSON)
 
 
 @routes.post("/import", consumes=NDJSON, errors=(Conflict, Corrupt, FormatMismatch))
 async def import_(request: Request[ImportQuery, None]) -> Report:
-    """Stores an export as it arrives, in constant memory. Can be repeated, and goes on where it was cut off."""
+    """Imports an export as it arrives, in constant memory. Can be repeated; an interrupted import is resumed."""
     try:
         return await request.store.import_(_lines(request), **structs.asdict(request.query))
     except (Corrupt, FormatMismatch) as error:
-        # It is the file that is damaged, and whoever sent it can tell why.
+        # The client's file is damaged, not the store, so the client gets the message.
         raise HttpError(422, error) from error
 
 

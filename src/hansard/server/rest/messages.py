@@ -1,4 +1,4 @@
-"""Messages: appended, read, changed, removed."""
+"""Routes of messages: append, read, update, delete."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReadQuery(HistoryQuery, frozen=True, forbid_unknown_fields=True):
-    """`after` and `before` take a message id or a cursor. `last` and `turns` take the newest, oldest first."""
+    """`after` and `before` are message ids or cursors. `last` and `turns` return the newest, oldest first."""
 
     limit: Annotated[int, Meta(ge=1)] | None = None
     before: str | None = None
@@ -80,7 +80,7 @@ class OneQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A message to store. `content` is any JSON value, kept verbatim; `format` names its vocabulary."""
+    """A message to store. `content` is any JSON value, stored verbatim; `format` names its vocabulary."""
 
     role: Role
     content: Any
@@ -117,7 +117,7 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class MessagePage(Struct, frozen=True):
-    """A page of messages. `last_cursor` as `after` goes on, `first_cursor` as `before` goes back."""
+    """A page of messages. Send `last_cursor` as `after` for the next page, `first_cursor` as `before` to go back."""
 
     items: list[Message]
     has_more: bool
@@ -132,7 +132,7 @@ class MessagePage(Struct, frozen=True):
 
 
 class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
-    """A batch, stored all or nothing. The fields beside `messages` are for a conversation that it has to make."""
+    """A batch, stored all or nothing. `user_id` to `expires_at` apply if the batch creates the conversation."""
 
     messages: list[NewMessage]
     user_id: Id | None = None
@@ -148,7 +148,7 @@ class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
     revive: bool = False
     count_usage: bool = True
     records: list[RecordWriteBody] = []
-    """Written in the same commit; each may belong to this conversation or to none."""
+    """Written in the same commit. Each belongs to this conversation or to none."""
 
 
 class BulkQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,7 +159,7 @@ class BulkQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BulkAppended(Struct, frozen=True):
-    """How many lines were read, how many messages were new, and the version after the last."""
+    """How many lines were read, how many messages were new, and the version after the last batch."""
 
     messages: int
     stored: int
@@ -173,7 +173,7 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessagePatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Only what is given changes. `metadata` is replaced whole."""
+    """Only given fields change. `metadata` is replaced as a whole."""
 
     content: Any = UNSET
     format: str | None = None
@@ -205,7 +205,7 @@ class WindowMessages(Struct, frozen=True):
 
 @routes.post(ALL, is_batch=True, etag="version", versioned=True, repeat="key", errors=_WRITE)
 async def append_messages(request: Request[NoQuery, NewMessages]) -> Appended:
-    """Appends a batch, all or nothing; makes the conversation when it is missing. A message id is stored once."""
+    """Appends a batch, all or nothing; creates a missing conversation. Each message id is stored once."""
     given = structs.asdict(request.body)
     messages = [each.as_message() for each in given.pop("messages")]
     if request.key is not None:
@@ -219,9 +219,9 @@ _line = msgspec.json.Decoder(NewMessage)
 
 @routes.post("/conversations/{conversation_id}/lines", consumes=NDJSON, errors=_WRITE)
 async def append_lines(request: Request[BulkQuery, None]) -> BulkAppended:
-    """Appends a stream of messages, one JSON object a line, in batches as they arrive.
+    """Appends a stream of messages, one JSON object per line, in batches as they arrive.
 
-    What is stored before a bad line stays: give the messages ids, and the same stream can simply be sent again.
+    Batches before an invalid line stay stored. If the messages have ids, the same stream can be sent again.
     """
     given, number, stored, version = structs.asdict(request.query), 0, 0, 0
     async for batch in _batches(request):
@@ -250,12 +250,12 @@ def _decoded(line: bytes, number: int) -> Message:
     try:
         return _line.decode(line).as_message()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ValidationError(f"line {number} is wrong: {error}") from error
+        raise ValidationError(f"line {number} is not valid: {error}") from error
 
 
 @routes.put(ALL, is_batch=True, etag="version", versioned=True, errors=_WRITE)
 async def replace_messages(request: Request[NoQuery, Snapshot]) -> Appended:
-    """Makes the branch read exactly these messages. What is the same already at its beginning stays as it is."""
+    """Replaces the messages of the branch. Messages that are equal at its beginning stay unchanged."""
     given = structs.asdict(request.body)
     messages = [each.as_message() for each in given.pop("messages")]
     return await request.store.replace_messages(request.path[0], messages, expected_version=request.version, **given)
@@ -263,7 +263,7 @@ async def replace_messages(request: Request[NoQuery, Snapshot]) -> Appended:
 
 @routes.patch(ONE, versioned=True, errors=(Conflict, QuotaExceeded, MessageNotFound, ConversationNotFound))
 async def update_message(request: Request[NoQuery, MessagePatch]) -> Message:
-    """Changes a message, and sets its `updated_at`. `If-Match` compares the conversation's version."""
+    """Changes a message and sets its `updated_at`. `If-Match` is the conversation's version."""
     return await request.store.update_message(
         *request.path, expected_version=request.version, **structs.asdict(request.body)
     )
@@ -277,7 +277,7 @@ async def delete_message(request: Request[NoQuery, None]) -> Receipt:
 
 @routes.post("/conversations/{conversation_id}/delete-messages", versioned=True, errors=_CHANGE)
 async def delete_messages(request: Request[NoQuery, MessageIds]) -> Receipt:
-    """Deletes these messages, all or nothing; ids that do not exist are passed over."""
+    """Deletes messages, all or nothing. Ignores ids that do not exist."""
     return await request.store.delete_messages(request.path[0], request.body.ids, expected_version=request.version)
 
 
@@ -289,7 +289,7 @@ async def clear_messages(request: Request[NoQuery, None]) -> Receipt:
 
 @routes.post("/conversations/{conversation_id}/pop-message", versioned=True, repeat="no", errors=_CHANGE)
 async def pop_message(request: Request[NoQuery, PopBody]) -> Popped:
-    """Takes the newest message off the branch and gives it; null when there is none."""
+    """Removes the newest message of the branch and returns it; null if there is none."""
     return Popped(
         await request.store.pop_message(request.path[0], branch=request.body.branch, expected_version=request.version)
     )
@@ -300,19 +300,19 @@ async def pop_message(request: Request[NoQuery, PopBody]) -> Popped:
 
 @routes.get(ALL, errors=(MessageNotFound, NotFound))
 async def get_messages(request: Request[ReadQuery, None]) -> MessagePage:
-    """Messages of a branch, as they are stored. Nothing for a missing conversation."""
+    """Messages of a branch as they are stored; empty if there is no such conversation."""
     return MessagePage.of(await request.store.get_messages(request.path[0], **structs.asdict(request.query)))
 
 
 @routes.get(ONE, errors=(MessageNotFound,))
 async def get_message(request: Request[OneQuery, None]) -> Message:
-    """One message, from whichever branch holds it."""
+    """One message, on any branch."""
     return await request.store.get_message(*request.path, blobs=request.query.blobs)
 
 
 @routes.get("/conversations/{conversation_id}/lines", produces=NDJSON, errors=(MessageNotFound, NotFound))
 async def stream_history(request: Request[HistoryQuery, None]) -> HttpResponse:
-    """Every message of a branch, one JSON object a line: any length, in constant memory."""
+    """Every message of a branch, one JSON object per line, in constant memory."""
     return HttpResponse(_history(request), media_type=NDJSON)
 
 

@@ -28,11 +28,11 @@ routes = Routes()
 
 
 _LONGEST = 10**9
-"""Seconds that a window of time may reach back."""
+"""Largest time window, in seconds."""
 
 
 class PromptBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """As whom to hear the conversation, in whose format, and within how many tokens."""
+    """The agent that the prompt is for, its format and its token budget."""
 
     agent_id: Id | None = None
     agent_name: str | None = None
@@ -51,11 +51,11 @@ class PromptBody(Struct, frozen=True, forbid_unknown_fields=True):
     tools: list[Any] = []
     compat: Literal["toolpack"] | None = None
     summary_threshold: Annotated[int, Meta(ge=0)] = 40
-    """With `compat`: how many messages are told at most. Without it a prompt only reads, and `summarize` decides."""
+    """With `compat`: the largest number of messages. Ignored without it, where `summarize` decides."""
 
 
 class PromptAnswer(Struct, frozen=True):
-    """`messages` and `system` are for the model; all the rest says why they are what they are."""
+    """`messages` and `system` are for the model; the other fields explain them."""
 
     messages: list[Any]
     system: Any
@@ -73,7 +73,7 @@ class PromptAnswer(Struct, frozen=True):
 
 
 class SummarizeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which summarizer of the server's shall cover all but the newest `keep` messages."""
+    """The server's summarizer to use for all but the newest `keep` messages."""
 
     summarizer: str = "extractive"
     keep: Annotated[int, Meta(ge=0)] = 20
@@ -84,14 +84,14 @@ class SummarizeBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Summarized(Struct, frozen=True):
-    """Null when there was nothing to do, or when another process is at it."""
+    """Null if there was nothing to do, or another process is summarizing."""
 
     summary: Summary | None
 
 
 @routes.post(_ONE + "/prompt", scope="read", errors=_MISSING)
 async def assemble_prompt(request: Request[NoQuery, PromptBody]) -> PromptAnswer:
-    """Messages ready for a model, as one agent hears the conversation, within a token budget; and why just these."""
+    """Assembles a prompt for one agent within a token budget, and explains the decision about each message."""
     given = structs.asdict(request.body)
     seconds = given.pop("time_window_seconds")
     window = None if seconds is None else timedelta(seconds=seconds)
@@ -101,13 +101,13 @@ async def assemble_prompt(request: Request[NoQuery, PromptBody]) -> PromptAnswer
 
 @routes.post(_ONE + "/summarize", errors=_MISSING)
 async def summarize(request: Request[NoQuery, SummarizeBody]) -> Summarized:
-    """Brings the rolling summary up to all but the newest `keep` messages. The messages stay."""
+    """Extends the rolling summary to all but the newest `keep` messages. The messages stay."""
     return Summarized(await request.store.summarize(request.path[0], _chosen(request), **_options(request.body)))
 
 
 @routes.post(_ONE + "/rebuild-summaries", repeat="no", errors=_MISSING)
 async def rebuild_summaries(request: Request[NoQuery, SummarizeBody]) -> SummaryList:
-    """Writes the summaries of a branch anew from its messages, and gives them. All or nothing."""
+    """Rebuilds the summaries of a branch from its messages, all or nothing, and returns them."""
     return SummaryList(
         await request.store.rebuild_summaries(request.path[0], _chosen(request), **_options(request.body))
     )
@@ -118,7 +118,7 @@ def _chosen(request: Request[NoQuery, SummarizeBody]) -> Summarizer:
     try:
         return known[request.body.summarizer]
     except KeyError:
-        raise ValidationError(f"there is no such summarizer: this server has {', '.join(known)}") from None
+        raise ValidationError(f"unknown summarizer: this server has {', '.join(known)}") from None
 
 
 def _options(body: SummarizeBody) -> dict[str, Any]:

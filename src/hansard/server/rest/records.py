@@ -1,4 +1,4 @@
-"""Records: documents beside the messages. A value is JSON in `value`, or bytes in base64 in `data`."""
+"""Routes of records. A value is JSON in `value`, or bytes in base64 in `data`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Namespace = Annotated[list[Id], Meta(min_length=1)]
 
 
 class RecordView(Struct, frozen=True, kw_only=True):
-    """A record. It has `value` or `data`."""
+    """A record, with `value` or `data`."""
 
     namespace: list[str]
     key: str
@@ -49,14 +49,14 @@ class RecordView(Struct, frozen=True, kw_only=True):
 
 
 class RecordList(Struct, frozen=True):
-    """Records; `next_cursor` as `after` goes on."""
+    """Records. Send `next_cursor` as `after` for the next page."""
 
     items: list[RecordView | None]
     next_cursor: str | None = None
 
 
 class ScanQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The namespace is given element by element: `namespace=users&namespace=u_1`."""
+    """Repeat `namespace` for each of its elements: `namespace=users&namespace=u_1`."""
 
     namespace: list[Id] = []
     key_prefix: str = ""
@@ -87,7 +87,7 @@ class RecordKeys(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordWriteBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`delete`, or `value` or `data`. `expected_revision` 0: the record must not exist."""
+    """One of `delete`, `value` and `data`. With `expected_revision` 0, the record must not exist."""
 
     namespace: Namespace
     key: Id
@@ -109,7 +109,7 @@ class RecordDeleted(Struct, frozen=True):
 
 @routes.get("/records", errors=(Unsupported,))
 async def scan_records(request: Request[ScanQuery, None]) -> RecordList:
-    """Records in a namespace and, unless `exact`, those below it, ordered by namespace and key."""
+    """Records in a namespace and, unless `exact`, its sub-namespaces, ordered by namespace and key."""
     given = structs.asdict(request.query)
     page = await request.store.records.scan(given.pop("namespace"), **given)
     return RecordList([RecordView.of(record) for record in page.items], page.next_cursor)
@@ -126,7 +126,7 @@ async def get_record(request: Request[NamespaceQuery, None]) -> RecordView:
 
 @routes.put("/records/{key}", etag="revision", versioned=True, errors=(Conflict, QuotaExceeded, *_MISSING))
 async def put_record(request: Request[NamespaceQuery, RecordBody]) -> RecordView:
-    """Writes a record. `If-Match` names the revision that it must have; `If-None-Match: *` only makes a new one."""
+    """Writes a record. `If-Match` is the expected revision; with `If-None-Match: *`, the record must not exist."""
     expected = request.version
     if request.headers.get(b"if-none-match") == b"*":
         expected = 0
@@ -144,7 +144,7 @@ async def put_record(request: Request[NamespaceQuery, RecordBody]) -> RecordView
 
 @routes.delete("/records/{key}", versioned=True, errors=(Conflict, *_MISSING))
 async def delete_record(request: Request[NamespaceQuery, None]) -> RecordDeleted:
-    """Deletes a record; false when there was none."""
+    """Deletes a record; false if there was none."""
     return RecordDeleted(
         await request.store.records.delete(request.query.namespace, request.path[0], expected_revision=request.version)
     )
@@ -152,14 +152,14 @@ async def delete_record(request: Request[NamespaceQuery, None]) -> RecordDeleted
 
 @routes.post("/get-records", scope="read", errors=(Unsupported,))
 async def get_records(request: Request[NoQuery, RecordKeys]) -> RecordList:
-    """Records in the order asked for; null for what is not there."""
+    """Records in the requested order; null for each that does not exist."""
     found = await request.store.records.get_many([(place.namespace, place.key) for place in request.body.keys])
     return RecordList([None if each is None else RecordView.of(each) for each in found])
 
 
 @routes.post("/write-records", errors=(Conflict, QuotaExceeded, *_MISSING))
 async def write_records(request: Request[NoQuery, RecordBatch]) -> RecordList:
-    """Writes and deletes records, all or none. Gives each as it now is, or as it was when it was deleted."""
+    """Writes and deletes records, all or none. Returns each new record, and each deleted one as it was."""
     written = await request.store.records.write([record_write(each) for each in request.body.writes])
     return RecordList([None if each is None else RecordView.of(each) for each in written])
 
@@ -179,5 +179,5 @@ def record_write(write: RecordWriteBody) -> Put | Delete:
 
 def _value(value: Any, data: bytes | UnsetType) -> Any:
     if (value is UNSET) == (data is UNSET):
-        raise ValidationError("give a record either `value` or `data`")
+        raise ValidationError("a record needs either `value` or `data`")
     return value if data is UNSET else data

@@ -1,4 +1,4 @@
-"""Search. A query is what somebody typed, so it comes in a body: addresses end up in the logs of others."""
+"""The search route. The query is sent in a body, because URLs end up in the logs of proxies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ routes = Routes()
 
 
 class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`query` as people type it. Everything beside it narrows; `cursor` takes the `next_cursor` of the page before.
+    """`query` as people type it. The other fields filter; `cursor` is the `next_cursor` of the previous page.
 
     `mode` is `words`, `meaning` or `hybrid`; the latter two need a server with an embedder.
     """
@@ -46,7 +46,7 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchHit(Struct, frozen=True):
-    """A message that was found. The places in `snippet` count Unicode characters."""
+    """A message that was found. The offsets in `snippet` count Unicode characters."""
 
     conversation: Conversation
     message: Message
@@ -55,7 +55,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class SearchPage(Struct, frozen=True):
-    """`complete` is false when the search stopped at its bound: what is older was not looked at."""
+    """`complete` is false if the search stopped at its limit, before older messages."""
 
     items: list[SearchHit]
     next_cursor: str | None
@@ -69,8 +69,8 @@ class SearchPage(Struct, frozen=True):
 
 @routes.post("/search", scope="read", errors=(NotFound, Unsupported))
 async def search(request: Request[NoQuery, SearchBody]) -> SearchPage:
-    """Messages that have these words: words, `"phrases"`, `prefix*`, `-not`, `a OR b`; the best or the newest first."""
+    """Finds messages by words, `"phrases"`, `prefix*`, `-not`, `a OR b`; the best or the newest first."""
     given = structs.asdict(request.body)
     hits = await request.store.search(given.pop("query"), **given)
-    # Cutting the snippets of long messages takes a while.
+    # Snippets of long messages take time, so they are cut in a thread.
     return await run_in_thread(SearchPage.of, hits)
