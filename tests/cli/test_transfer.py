@@ -70,7 +70,7 @@ def test_import_of_what_is_no_export(shell: Shell) -> None:
     report = shell("import", "-", "-u", "sqlite:///b.db", "--json", stdin=whole).json
     assert report["conversations"] + report["skipped"] == 6
     (shell.folder / "notes.txt").write_text("Dear diary")
-    assert "not a Hansard export" in shell.fails(7, "import", "notes.txt")
+    assert "not a Hansard export" in shell.fails(2, "import", "notes.txt")
     assert "there is no file" in shell.fails(4, "import", "nowhere.jsonl")
 
 

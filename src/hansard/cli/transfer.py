@@ -15,6 +15,7 @@ from cyclopts import Parameter
 
 from hansard.cli import output
 from hansard.cli.context import SIGN, Context, is_missing, path_of
+from hansard.cli.foreign import import_foreign, is_own_export
 from hansard.cli.values import STDIN
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, Unsupported, ValidationError
 from hansard.model import OnConflict, Report
@@ -82,23 +83,41 @@ def _opened(path: Path | None, force: bool) -> Iterator[IO[bytes]]:
 
 
 def import_(
-    file: Annotated[str, Parameter(help="An export; '-' reads stdin.")],
+    file: Annotated[str, Parameter(help="A file, a folder or a zip file; '-' reads an export from stdin.")],
     /,
     *,
+    source: Annotated[
+        str | None, Parameter(name="--from", help="The program it comes from, where it is not recognised: chatgpt, …")
+    ] = None,
+    fields: Annotated[
+        str | None, Parameter(name="--map", help="Which field is which in plain rows: role=author,content=body,…")
+    ] = None,
+    agent: Annotated[str | None, Parameter(help="The agent of other programs' conversations.")] = None,
+    dry_run: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Only count what another program's file would bring.")
+    ] = False,
+    strict: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Stop at the first damaged record of such a file.")
+    ] = False,
     on_conflict: Clash = "skip",
     verify: Annotated[
-        bool, Parameter(negative="", show_default=False, help="Read back every message that was stored.")
+        bool, Parameter(negative="", show_default=False, help="Read back every message of an export that was stored.")
     ] = False,
     session: Context,
 ) -> int:
-    """Store what `export` wrote.
+    """Store what `export` or another program has written.
 
-    What is there already, and the same, is passed over: a command that was stopped is simply repeated. Exit code 5 when
-    there were conflicts. The store is made when it is missing.
+    ChatGPT, Claude, Codex, Open WebUI and others are recognised: see docs/howto/import.md. What is stored already is
+    passed over: a command that was stopped is simply repeated, and a newer file adds only what is new. Exit code 5 when
+    there were conflicts. The store is created when it is missing.
     """
     path = None if file == STDIN else Path(file)
-    if path is not None and not path.is_file():
-        raise NotFound(f"there is no file {file}")
+    if path is not None and not path.exists():
+        raise NotFound(f"there is no file or folder {file}")
+    if path is not None and (source is not None or not is_own_export(path)):
+        return import_foreign(path, session, importer=source, fields=fields, agent=agent, dry=dry_run, strict=strict)
+    if agent or dry_run or strict or fields:
+        raise ValidationError("--agent, --dry-run, --strict and --map are for other programs' files, not for an export")
     with session.open(create=True) as store, _lines(path, session) as lines, _resumable():
         report = store.import_(lines, on_conflict=on_conflict, verify=verify)
     how = "everything was read back and is the same" if verify else "hashes and counts agree"

@@ -1,0 +1,126 @@
+"""Codex's sessions: `rollout-….jsonl`, or a folder of them (`~/.codex/sessions`).
+
+A `response_item` is an item of OpenAI's Responses, and becomes a message of that format. Events (`event_msg`) repeat
+items for display; only their token counts are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from msgspec import structs
+
+from hansard.importers import json_stream
+from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.report import ImportReport
+from hansard.importers.source import Source
+from hansard.importers.values import mapping, text, time
+from hansard.model import NOT_YET, Message, Usage
+
+_ROLES = {
+    "function_call": "assistant",
+    "custom_tool_call": "assistant",
+    "local_shell_call": "assistant",
+    "web_search_call": "assistant",
+    "reasoning": "assistant",
+    "function_call_output": "tool",
+    "custom_tool_call_output": "tool",
+}
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TITLE_WORDS = 12
+
+
+class Codex:
+    name = "codex"
+    title = "Codex sessions: a rollout .jsonl, or a folder of them"
+
+    def recognises(self, source: Source) -> bool:
+        names = source.named(".jsonl")
+        return bool(names) and any(b'"session_meta"' in source.head(name) for name in names[:20])
+
+    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+        for name in source.named(".jsonl"):
+            session = _Session(name, report)
+            with source.open(name) as file:
+                for element in json_stream.lines(file):
+                    if element.problem or not isinstance(element.value, dict):
+                        report.complain(f"{name}, line {element.number}", element.problem or "it is not an object")
+                    else:
+                        session.add(element.number, element.value)
+            yield session.conversation()
+
+
+class _Session:
+    def __init__(self, name: str, report: ImportReport) -> None:
+        self._report = report
+        stem = PurePosixPath(name).stem
+        found = _ID.search(stem)
+        self._id = found.group() if found else stem
+        self._messages: list[Message] = []
+        self._about: dict[str, Any] = {"imported_from": "codex"}
+        self._model: str | None = None
+
+    def add(self, number: int, line: dict[str, Any]) -> None:
+        kind, payload = text(line.get("type")), mapping(line.get("payload"))
+        if kind == "session_meta":
+            self._id = text(payload.get("id")) or self._id
+            git = mapping(payload.get("git"))
+            about = {
+                "project": text(payload.get("cwd")),
+                "git_branch": text(git.get("branch")),
+                "version": text(payload.get("cli_version")),
+            }
+            self._about |= {name: value for name, value in about.items() if value}
+        elif kind == "turn_context":
+            self._model = text(payload.get("model")) or self._model
+        elif kind == "response_item":
+            self._messages.append(self._message(number, line, payload))
+        elif kind == "event_msg" and payload.get("type") == "token_count":
+            self._count(mapping(mapping(payload.get("info")).get("last_token_usage")))
+        elif kind not in ("event_msg", "compacted"):
+            self._report.lose(f"line of the type {kind!r}", f"{self._id}: {str(line)[:100]}")
+
+    def _message(self, number: int, line: dict[str, Any], item: dict[str, Any]) -> Message:
+        kind = text(item.get("type"))
+        role = text(item.get("role")) if kind == "message" else _ROLES.get(kind, "assistant")
+        return Message(
+            "system" if role == "developer" else role or "assistant",
+            [item],
+            text(item.get("id")) or f"line-{number}",
+            format="openai.responses",
+            created_at=time(line.get("timestamp")) or NOT_YET,
+            usage=Usage(model=self._model) if self._model and role == "assistant" else None,
+        )
+
+    def _count(self, given: dict[str, Any]) -> None:
+        """Tokens of the answer that was stored last."""
+        at = next((at for at in reversed(range(len(self._messages))) if self._messages[at].usage), None)
+        if at is None or not given:
+            return
+        names = ("input_tokens", "output_tokens", "reasoning_output_tokens", "cached_input_tokens")
+        counts = [value if isinstance(value := given.get(name), int) else 0 for name in names]
+        usage = Usage(
+            model=self._model,
+            input_tokens=counts[0],
+            output_tokens=counts[1],
+            reasoning_tokens=counts[2],
+            cached_tokens=counts[3],
+        )
+        self._messages[at] = structs.replace(self._messages[at], usage=usage)
+
+    def conversation(self) -> ForeignConversation:
+        parents = [None, *(message.id for message in self._messages)]
+        found = [ForeignMessage(message, parent) for message, parent in zip(self._messages, parents, strict=False)]
+        said = next((each.text for each in self._messages if each.role == "user" and each.text[:1] not in "<#"), "")
+        first = self._messages[0].created_at if self._messages else NOT_YET
+        return ForeignConversation(
+            id=self._id,
+            messages=found,
+            title=" ".join(said.split()[:_TITLE_WORDS]) or None,
+            created_at=None if first is NOT_YET else first,
+            agent_id="codex",
+            metadata=self._about,
+        )

@@ -1,0 +1,56 @@
+"""What a module for one foreign format must offer, and what it makes of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from hansard.importers.report import ImportReport
+from hansard.importers.source import Source
+from hansard.model import Message
+
+
+class ForeignMessage(Struct, frozen=True, gc=False):
+    """A message to store, and the message that it follows; None for the first one of a conversation.
+
+    `message.id` is the id in the foreign program, so that a second import finds what is stored already.
+    """
+
+    message: Message
+    parent: str | None
+
+
+class ForeignConversation(Struct, frozen=True, kw_only=True):
+    """A conversation as a tree of messages. Parents come before their children, siblings in their order."""
+
+    id: str
+    messages: list[ForeignMessage]
+    leaf: str | None = None
+    """The last message of the branch that the foreign program shows. None is the newest message."""
+    title: str | None = None
+    created_at: datetime | None = None
+    archived_at: datetime | None = None
+    metadata: Mapping[str, Any] = {}
+    user_id: str | None = None
+    agent_id: str | None = None
+
+
+class Importer(Protocol):
+    """One foreign format. Plugins register theirs under the entry point group `hansard.importers`."""
+
+    @property
+    def name(self) -> str:
+        """What people pass as `--from`."""
+
+    @property
+    def title(self) -> str:
+        """The program and its file, for people: `ChatGPT export (conversations.json or zip)`."""
+
+    def recognises(self, source: Source) -> bool:
+        """Whether the source is of this format. Reads little: a name, or the first bytes of a file."""
+
+    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+        """All conversations, one at a time. What is damaged or cannot be kept goes to the report, not to an error."""

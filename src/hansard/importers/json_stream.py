@@ -1,0 +1,126 @@
+"""The elements of a JSON array or of JSON Lines, one at a time, in bounded memory.
+
+A parser that builds the whole document would need several times the size of the file. Here the text is only cut into
+elements, by its quotes and brackets, and each element is decoded on its own. An element above `MOST_BYTES` is reported
+and skipped without being held.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+
+from msgspec import DecodeError, Struct, json
+
+BLOCK = 1 << 20
+MOST_BYTES = 256 << 20
+"""The largest element that is decoded: larger than any conversation, smaller than memory."""
+
+_MARKS = re.compile(rb'["\\\[\]{}]')
+_IN_TEXT = re.compile(rb'["\\]')
+_BLANK = b" \t\r\n,"
+
+
+class Element(Struct, frozen=True):
+    """A decoded element, or why it could not be decoded."""
+
+    number: int
+    """Counted from 1: its place in the array, or its line."""
+    value: Any = None
+    problem: str | None = None
+
+
+def array_elements(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Element]:
+    """The elements of a file that holds one JSON array. A single object counts as an array of one."""
+    for number, text in enumerate(_Splitter(file, most_bytes).elements(), 1):
+        yield _element(number, text)
+
+
+def lines(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Element]:
+    """The values of JSON Lines. Empty lines are skipped."""
+    number = 0
+    while line := file.readline(most_bytes):
+        number += 1
+        if not line.endswith(b"\n") and len(line) >= most_bytes:
+            while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
+                pass
+            yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
+        elif line.strip():
+            yield _element(number, line)
+
+
+def _element(number: int, text: bytes | None) -> Element:
+    if text is None:
+        return Element(number, problem="it is too large to be read")
+    try:
+        return Element(number, json.decode(text.removeprefix(b"\xef\xbb\xbf")))
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Element(number, problem=f"it is not JSON: {error}")
+
+
+class _Splitter:
+    """Cuts the text of an array at the commas between its elements."""
+
+    def __init__(self, file: IO[bytes], most_bytes: int) -> None:
+        self._file = file
+        self._most = most_bytes
+        self._kept: list[bytes] = []
+        self._size = 0
+        self._depth = 0
+        self._in_text = False
+        self._skip = False
+        """The next byte follows a backslash."""
+
+    def elements(self) -> Iterator[bytes | None]:
+        """The text of each element that is an object or an array; None for one that is too large."""
+        base: int | None = None
+        while block := self._file.read(BLOCK):
+            start = 0
+            for at in self._brackets(block):
+                if base is None:
+                    base = 1 if block[at] == ord("[") else 0
+                    if base:
+                        self._depth, start = 1, at + 1
+                        continue
+                opens = block[at] in b"[{"
+                if opens and self._depth == base:
+                    start = at
+                self._depth += 1 if opens else -1
+                if not opens and self._depth == base:
+                    self._keep(block[start : at + 1])
+                    start = at + 1
+                    yield self._take()
+                elif self._depth < base:
+                    return
+            if base is not None and self._depth > base:
+                self._keep(block[start:])
+        if self._kept or self._depth > (base or 0):
+            yield b"".join(self._kept) or b"["
+
+    def _brackets(self, block: bytes) -> Iterator[int]:
+        """Where brackets are that are not inside a text."""
+        at = 1 if self._skip else 0
+        self._skip = False
+        while found := (_IN_TEXT if self._in_text else _MARKS).search(block, at):
+            at = found.end()
+            mark = found.group()
+            if mark == b"\\":
+                at += 1
+                self._skip = at > len(block)
+            elif mark == b'"':
+                self._in_text = not self._in_text
+            elif not self._in_text:
+                yield found.start()
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._most:
+            self._kept.append(piece)
+        else:
+            self._kept.clear()
+
+    def _take(self) -> bytes | None:
+        text = b"".join(self._kept) if self._size <= self._most else None
+        self._kept, self._size = [], 0
+        return text

@@ -1,0 +1,252 @@
+"""Stores foreign conversations: whole trees as branches, and of those that are stored already only what is new.
+
+A message is known by its id. What is missing goes on the branch whose last message it follows, or on a new branch that
+is named after its first message. So an import can be repeated, continued after it was stopped, and mixed with messages
+that were written here meanwhile. What was deleted here stays deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from hansard.errors import Conflict, QuotaExceeded, ValidationError
+from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.report import ImportReport
+from hansard.model import MAIN, Conversation, Message
+from hansard.store import Store
+
+BATCH = 1_000
+"""Messages of one append."""
+
+Progress = Callable[[ImportReport], None]
+
+
+class Owner(Struct, frozen=True):
+    """Whose the conversations become, where the source does not say it or the caller knows better."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+
+
+async def load(
+    store: Store,
+    conversations: Iterable[ForeignConversation],
+    report: ImportReport,
+    *,
+    owner: Owner = Owner(),  # noqa: B008  (frozen)
+    dry_run: bool = False,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Stores the conversations and returns the report. `dry_run` only counts. `strict` raises the first problem."""
+    for conversation in conversations:
+        loading = _Loading(store, conversation, report, owner)
+        try:
+            if dry_run:
+                await loading.count()
+            else:
+                await loading.run()
+        except (ValidationError, Conflict, QuotaExceeded) as error:
+            await loading.take_back()
+            report.complain(f"conversation {conversation.id!r}", str(error))
+        if strict and report.problems:
+            problem = report.problems[0]
+            raise ValidationError(f"{problem.where}: {problem.what}")
+        if progress is not None:
+            progress(report)
+    return report
+
+
+class _Loading:
+    """One conversation on its way into a store."""
+
+    def __init__(self, store: Store, given: ForeignConversation, report: ImportReport, owner: Owner) -> None:
+        self._store = store
+        self._given = given
+        self._report = report
+        self._owner = owner
+        self._messages = _ordered(given, report)
+        self._branch_of: dict[str, str] = {}
+        """The branch on which each stored message can be found."""
+        self._tips: dict[str, str] = {}
+        """The branch of which a message is the last one."""
+        self._is_new = True
+        self._is_created = False
+
+    async def count(self) -> None:
+        """What `run` would do, without doing it."""
+        found = await self._store.get_conversation(self._given.id)
+        if found is not None:
+            await self._find_stored(found)
+        missing = [each for each in self._messages.values() if each.message.id not in self._branch_of]
+        self._report.messages += len(missing)
+        self._report.branches += max(0, len(_leaves(self._messages)) - 1) if found is None else 0
+        self._note(len(missing))
+
+    async def run(self) -> None:
+        found = await self._store.get_conversation(self._given.id)
+        if found is not None:
+            await self._find_stored(found)
+        before = self._report.messages
+        for leaf in _leaves(self._messages, self._shown_leaf()):
+            await self._store_path(leaf)
+        stored = self._report.messages - before
+        if self._is_new and not self._messages:
+            await self._create()
+        elif self._is_created and not stored:
+            await self._store.delete_conversation(self._given.id)
+            raise Conflict("it was deleted from this store, and stays deleted")
+        self._note(stored)
+        if stored:
+            await self._activate()
+
+    async def take_back(self) -> None:
+        """Removes a conversation that was made by this import and got no message."""
+        if self._is_created and not self._branch_of:
+            await self._store.delete_conversation(self._given.id)
+
+    def _note(self, stored: int) -> None:
+        if self._is_new:
+            self._report.new += 1
+        elif stored:
+            self._report.grown += 1
+        else:
+            self._report.unchanged += 1
+
+    def _shown_leaf(self) -> str | None:
+        leaf = self._given.leaf
+        if leaf in self._messages:
+            return leaf
+        return next(reversed(self._messages), None)
+
+    async def _find_stored(self, found: Conversation) -> None:
+        self._is_new = False
+        for branch in await self._store.list_branches(found.id):
+            last = None
+            async for message in self._store.iter_messages(found.id, branch=branch.id, blobs="refs"):
+                self._branch_of.setdefault(message.id, branch.id)
+                last = message.id
+            if last is not None:
+                self._tips[last] = branch.id
+
+    async def _store_path(self, leaf: str) -> None:
+        """Stores what is missing of the way from the first message to this one."""
+        missing: list[Message] = []
+        at: str | None = leaf
+        while at is not None and at not in self._branch_of:
+            each = self._messages[at]
+            missing.append(each.message)
+            at = each.parent
+        if missing:
+            missing.reverse()
+            await self._append(at, missing)
+
+    async def _append(self, after: str | None, messages: list[Message]) -> None:
+        branch = await self._branch_after(after, messages[0].id)
+        for start in range(0, len(messages), BATCH):
+            batch = messages[start : start + BATCH]
+            try:
+                appended = await self._store.append(self._given.id, batch, branch=branch, create=False, split=True)
+                self._report.messages += appended.stored
+            except Conflict:
+                await self._append_what_was_not_deleted(batch, branch)
+        self._tips.pop(after or "", None)
+        self._tips[messages[-1].id] = branch
+        self._branch_of.update((message.id, branch) for message in messages)
+
+    async def _append_what_was_not_deleted(self, messages: list[Message], branch: str) -> None:
+        for message in messages:
+            try:
+                appended = await self._store.append(self._given.id, message, branch=branch, create=False)
+                self._report.messages += appended.stored
+            except Conflict as conflict:
+                self._report.lose("was deleted from this store", str(conflict))
+
+    async def _branch_after(self, after: str | None, first: str) -> str:
+        """The branch that goes on after a message: the one that ends there, or a new one."""
+        if self._is_new and not self._branch_of:
+            await self._create()
+            return MAIN
+        if after is not None and after in self._tips:
+            return self._tips[after]
+        source = self._branch_of[after] if after is not None else None
+        made = await self._store.branch(
+            self._given.id, at=after, source=source, empty=after is None, branch_id=first, activate=False
+        )
+        self._report.branches += 1
+        return made.id
+
+    async def _create(self) -> None:
+        given = self._given
+        await self._store.create_conversation(
+            given.id,
+            user_id=self._owner.user_id or given.user_id,
+            agent_id=self._owner.agent_id or given.agent_id,
+            title=given.title,
+            metadata=given.metadata,
+            created_at=_earlier(given.created_at, datetime.now(UTC)),
+        )
+        self._is_created = True
+
+    async def _activate(self) -> None:
+        """Makes the branch that the foreign program shows the active one."""
+        leaf = self._shown_leaf()
+        conversation = await self._store.get_conversation(self._given.id)
+        if conversation is None or leaf is None:
+            return
+        branch = self._branch_of[leaf]
+        if branch != conversation.branch:
+            await self._store.switch_branch(self._given.id, branch)
+        if self._is_new and self._given.archived_at is not None:
+            await self._store.update_conversation(self._given.id, archived=True)
+
+
+def _earlier(time: datetime | None, now: datetime) -> datetime | None:
+    """A clock that was ahead must not keep a conversation out."""
+    return time if time is None or time <= now else now
+
+
+def _ordered(given: ForeignConversation, report: ImportReport) -> dict[str, ForeignMessage]:
+    """The messages by id, parents before children. Missing parents, cycles and repeated ids are reported."""
+    where = f"conversation {given.id!r}"
+    by_id: dict[str, ForeignMessage] = {}
+    for each in given.messages:
+        if each.message.id in by_id:
+            report.complain(where, f"message {each.message.id!r} is there twice: the first one was taken")
+        else:
+            by_id[each.message.id] = each
+    for id, each in by_id.items():
+        if each.parent is not None and each.parent not in by_id:
+            report.complain(where, f"message {id!r} follows {each.parent!r}, which is missing: it begins a branch")
+            by_id[id] = ForeignMessage(each.message, None)
+    return _sorted_by_parent(by_id, where, report)
+
+
+def _sorted_by_parent(by_id: dict[str, ForeignMessage], where: str, report: ImportReport) -> dict[str, ForeignMessage]:
+    done: dict[str, ForeignMessage] = {}
+    for id in by_id:
+        path: list[str] = []
+        at: str | None = id
+        while at is not None and at not in done and at not in path:
+            path.append(at)
+            at = by_id[at].parent
+        for each in reversed(path):
+            message = by_id[each]
+            if message.parent is not None and message.parent not in done:
+                report.complain(where, f"message {each!r} is its own ancestor: it begins a branch")
+                message = ForeignMessage(message.message, None)
+            done[each] = message
+    return done
+
+
+def _leaves(messages: dict[str, ForeignMessage], first: str | None = None) -> list[str]:
+    """The messages that nothing follows, the named one before the others."""
+    parents = {each.parent for each in messages.values()}
+    leaves = [id for id in messages if id not in parents and id != first]
+    return leaves if first is None else [first, *leaves]
+
+
+__all__ = ["BATCH", "Owner", "Progress", "load"]

@@ -1,0 +1,101 @@
+"""Training files: OpenAI's fine-tuning JSONL (`{"messages": […]}`) and ShareGPT (`{"conversations": […]}`).
+
+A line is a conversation. Lines have no ids, so a conversation is named by the hash of its first messages: importing
+the same file again finds what is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import IO, Any
+
+from msgspec import json
+
+from hansard.importers import json_stream
+from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.json_stream import Element
+from hansard.importers.report import ImportReport
+from hansard.importers.source import Source
+from hansard.importers.values import items, mapping, text
+from hansard.model import Message
+
+_SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+_TOOLS = {"function_call": "assistant", "observation": "tool", "tool": "tool"}
+
+
+class OpenAiJsonl:
+    name = "openai-jsonl"
+    title = "OpenAI fine-tuning JSONL: {'messages': [...]} a line"
+
+    def recognises(self, source: Source) -> bool:
+        return _first_has(source, "messages")
+
+    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+        for where, given in _objects(source, report):
+            messages = [mapping(each) for each in items(given.get("messages"))]
+            if not messages or not all(text(each.get("role")) for each in messages):
+                report.complain(where, "it has no 'messages' with roles")
+                continue
+            made = [Message(each["role"], each, "", format="openai.chat") for each in messages]
+            tools = {"tools": given["tools"]} if given.get("tools") else {}
+            yield _chained(made, messages, text(given.get("id")), {"imported_from": self.name} | tools)
+
+
+class ShareGpt:
+    name = "sharegpt"
+    title = "ShareGPT: {'conversations': [{'from', 'value'}, ...]} a line or in an array"
+
+    def recognises(self, source: Source) -> bool:
+        return _first_has(source, "conversations")
+
+    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+        for where, given in _objects(source, report):
+            turns = [mapping(each) for each in items(given.get("conversations"))]
+            if not turns:
+                report.complain(where, "it has no 'conversations'")
+                continue
+            made = [Message(_role(turn), turn.get("value", ""), "") for turn in turns]
+            yield _chained(made, turns, text(given.get("id")), {"imported_from": self.name})
+
+
+def _role(turn: dict[str, Any]) -> str:
+    speaker = text(turn.get("from")).lower()
+    return _SPEAKERS.get(speaker) or _TOOLS.get(speaker) or "assistant"
+
+
+def _first_has(source: Source, field: str) -> bool:
+    names = source.named(".jsonl", ".json")
+    if len(names) != len(source.names()) or not names:
+        return False
+    with source.open(names[0]) as file:
+        first = next(_elements(names[0], file), None)
+    found = mapping(first.value if first else None).get(field)
+    return isinstance(found, list) and bool(found) and isinstance(found[0], dict)
+
+
+def _elements(name: str, file: IO[bytes]) -> Iterator[Element]:
+    return json_stream.array_elements(file) if PurePosixPath(name).suffix == ".json" else json_stream.lines(file)
+
+
+def _objects(source: Source, report: ImportReport) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in source.named(".jsonl", ".json"):
+        with source.open(name) as file:
+            for element in _elements(name, file):
+                where = f"{name}, conversation {element.number}"
+                if element.problem or not isinstance(element.value, dict):
+                    report.complain(where, element.problem or "it is not an object")
+                else:
+                    yield where, element.value
+
+
+def _chained(messages: list[Message], given: list[Any], id: str, metadata: dict[str, Any]) -> ForeignConversation:
+    name = id or hashlib.sha256(json.encode(given, order="sorted")).hexdigest()[:24]
+    found: list[ForeignMessage] = []
+    before: str | None = None
+    for number, message in enumerate(messages, 1):
+        made = Message(message.role, message.content, str(number), format=message.format)
+        found.append(ForeignMessage(made, before))
+        before = made.id
+    return ForeignConversation(id=name, messages=found, metadata=metadata)

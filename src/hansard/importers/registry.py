@@ -1,0 +1,71 @@
+"""All importers: those that come with Hansard, and those of plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+
+from hansard.errors import ValidationError
+from hansard.importers.importer import Importer
+from hansard.importers.source import Source
+
+GROUP = "hansard.importers"
+
+
+@cache
+def importers() -> tuple[Importer, ...]:
+    """In the order in which they are asked whether they recognise a source: plain rows last."""
+    from hansard.importers import (
+        agents_sqlite,
+        chatgpt,
+        claude_ai,
+        claude_code,
+        codex,
+        librechat,
+        llm_logs,
+        open_webui,
+        openai_jsonl,
+        tables,
+    )
+
+    own: list[Importer] = [
+        chatgpt.ChatGpt(),
+        claude_ai.ClaudeAi(),
+        claude_code.ClaudeCode(),
+        codex.Codex(),
+        open_webui.OpenWebUi(),
+        librechat.LibreChat(),
+        llm_logs.LlmLogs(),
+        openai_jsonl.OpenAiJsonl(),
+        openai_jsonl.ShareGpt(),
+        agents_sqlite.SqliteSession(),
+        agents_sqlite.LangChainSql(),
+        tables.Table("jsonl"),
+        tables.Table("csv"),
+    ]
+    plugins: list[Importer] = [point.load()() for point in entry_points(group=GROUP)]
+    return (*plugins, *own)
+
+
+def importer_named(name: str, map: Mapping[str, str] | None = None) -> Importer:
+    """The importer of that name. `map` is for plain rows: which field of a row is which."""
+    from hansard.importers.tables import Table
+
+    for importer in importers():
+        if importer.name == name:
+            return Table(name, map) if map and isinstance(importer, Table) else importer
+    known = ", ".join(importer.name for importer in importers())
+    raise ValidationError(f"no importer is called {name!r}: there are {known}")
+
+
+def importer_for(source: Source) -> Importer:
+    """The importer that recognises the source."""
+    for importer in importers():
+        if importer.recognises(source):
+            return importer
+    known = ", ".join(importer.name for importer in importers())
+    raise ValidationError(
+        f"{source.path} is of no known kind: it is not a Hansard export, and none of {known}. Name its kind with "
+        "--from, or say which field is which in JSON Lines or CSV: --from jsonl --map role=author,content=body"
+    )

@@ -1,0 +1,55 @@
+"""What an import found, stored and could not keep."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+_MOST_PROBLEMS = 100
+"""Problems that a report lists; the others are only counted."""
+
+
+class ImportLoss(Struct):
+    """Something that the foreign format has and a Store cannot keep."""
+
+    count: int
+    example: str
+
+
+class ImportProblem(Struct, frozen=True):
+    """A damaged piece of a source, and where it is."""
+
+    where: str
+    what: str
+
+
+class ImportReport(Struct):
+    source: str = ""
+    """The name of the importer that read it."""
+    new: int = 0
+    """Conversations that were not stored before."""
+    grown: int = 0
+    """Conversations that were stored before and have new messages."""
+    unchanged: int = 0
+    messages: int = 0
+    """Messages that were stored by this import."""
+    branches: int = 0
+    attachments: int = 0
+    losses: dict[str, ImportLoss] = field(default_factory=dict)
+    problems: list[ImportProblem] = field(default_factory=list)
+    more_problems: int = 0
+
+    @property
+    def conversations(self) -> int:
+        return self.new + self.grown + self.unchanged
+
+    def lose(self, what: str, example: str) -> None:
+        if (loss := self.losses.get(what)) is not None:
+            loss.count += 1
+        else:
+            self.losses[what] = ImportLoss(1, example)
+
+    def complain(self, where: str, what: str) -> None:
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(ImportProblem(where, what))
+        else:
+            self.more_problems += 1

@@ -1,0 +1,220 @@
+"""A file, a folder or a zip file that is imported: read-only, bounded, and never outside of itself."""
+
+from __future__ import annotations
+
+import sqlite3
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import IO, cast
+
+from hansard.errors import NotFound, ValidationError
+
+HEAD = 64 << 10
+"""Bytes that an importer looks at to recognise a file."""
+_MOST_RATIO = 200
+"""Unpacked to packed bytes of a zip's member: JSON packs to a tenth, a bomb to a thousandth."""
+_MOST_FREE = 64 << 20
+"""Bytes that a member may have whatever its ratio is."""
+
+Move = Callable[[int], None]
+"""Called with how many bytes were read, for a progress bar."""
+
+
+class Source(ABC):
+    """Named files. A single file is a source of one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.moved: Move = lambda _: None
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """All files, sorted; with `/` between folders."""
+
+    @abstractmethod
+    def size(self, name: str) -> int: ...
+
+    @abstractmethod
+    def _open(self, name: str) -> IO[bytes]: ...
+
+    @abstractmethod
+    def local_path(self, name: str) -> Path:
+        """Where the file is on this machine, for readers that need a path. A zip's member is unpacked first."""
+
+    def close(self) -> None:  # noqa: B027  (most sources have nothing to close)
+        """Removes what was unpacked."""
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        with self._open(name) as file:
+            yield cast(IO[bytes], _Watched(file, self.moved))
+
+    def head(self, name: str) -> bytes:
+        with self._open(name) as file:
+            return file.read(HEAD)
+
+    def named(self, *endings: str) -> list[str]:
+        """The files whose last names end so."""
+        return [name for name in self.names() if PurePosixPath(name).name.lower().endswith(endings)]
+
+    @contextmanager
+    def database(self, name: str) -> Iterator[sqlite3.Connection]:
+        """A SQLite file, which is only read. What its program writes meanwhile is not seen."""
+        path = self.local_path(name)
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
+
+    def is_database(self, name: str) -> bool:
+        return self.head(name).startswith(b"SQLite format 3\x00")
+
+
+def open_source(path: str | Path) -> Source:
+    """The source at a path: a folder, a zip file, or any other file."""
+    path = Path(path)
+    if path.is_dir():
+        return FolderSource(path)
+    if not path.is_file():
+        raise NotFound(f"there is no file or folder {path}")
+    return ZipSource(path) if zipfile.is_zipfile(path) else FileSource(path)
+
+
+class FileSource(Source):
+    def names(self) -> list[str]:
+        return [self.path.name]
+
+    def size(self, name: str) -> int:
+        return self.path.stat().st_size
+
+    def _open(self, name: str) -> IO[bytes]:
+        return self.path.open("rb")
+
+    def local_path(self, name: str) -> Path:
+        return self.path
+
+
+class FolderSource(Source):
+    def names(self) -> list[str]:
+        found = (path for path in self.path.rglob("*") if path.is_file() and not path.is_symlink())
+        return sorted(path.relative_to(self.path).as_posix() for path in found)
+
+    def size(self, name: str) -> int:
+        return self.local_path(name).stat().st_size
+
+    def _open(self, name: str) -> IO[bytes]:
+        return self.local_path(name).open("rb")
+
+    def local_path(self, name: str) -> Path:
+        path = (self.path / name).resolve()
+        if not path.is_relative_to(self.path.resolve()):
+            raise ValidationError(f"{name!r} is outside of {self.path}")
+        return path
+
+
+class ZipSource(Source):
+    """A zip file. Members whose names climb out, that are encrypted or unpack to far too much are refused."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise ValidationError(f"{path} is a damaged zip file: {error}") from error
+        self._members = {each.filename: each for each in self._zip.infolist() if not each.is_dir()}
+        self._folder: TemporaryDirectory[str] | None = None
+        for member in self._members.values():
+            _refuse_bad_member(path, member)
+
+    def names(self) -> list[str]:
+        return sorted(self._members)
+
+    def size(self, name: str) -> int:
+        return self._members[name].file_size
+
+    def _open(self, name: str) -> IO[bytes]:
+        return cast(IO[bytes], _Bounded(self._zip.open(self._members[name]), self.size(name), name))
+
+    def local_path(self, name: str) -> Path:
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="hansard-import-")
+        path = Path(self._folder.name) / f"{sorted(self._members).index(name)}{PurePosixPath(name).suffix}"
+        if not path.exists():
+            with self._open(name) as packed, path.open("wb") as file:
+                while block := packed.read(1 << 20):
+                    file.write(block)
+        return path
+
+    def close(self) -> None:
+        self._zip.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _refuse_bad_member(path: Path, member: zipfile.ZipInfo) -> None:
+    parts = PurePosixPath(member.filename.replace("\\", "/")).parts
+    if ".." in parts or member.filename.startswith(("/", "\\")) or ":" in parts[0]:
+        raise ValidationError(f"{path} holds {member.filename!r}, whose name leads out of the zip file")
+    if member.flag_bits & 1:
+        raise ValidationError(f"{path} is encrypted ({member.filename!r}): unpack it first, and import the folder")
+    if member.file_size > max(_MOST_FREE, _MOST_RATIO * member.compress_size):
+        raise ValidationError(
+            f"{path} holds {member.filename!r}, which would unpack from {member.compress_size:,} "
+            f"to {member.file_size:,} bytes: unpack it yourself if you trust it, and import the folder"
+        )
+
+
+class _Watched:
+    """A file that reports how much of it was read."""
+
+    def __init__(self, file: IO[bytes], moved: Move) -> None:
+        self._file = file
+        self._moved = moved
+
+    def read(self, size: int = -1) -> bytes:
+        return self._report(self._file.read(size))
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._report(self._file.readline(size))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
+
+    def _report(self, block: bytes) -> bytes:
+        self._moved(len(block))
+        return block
+
+
+class _Bounded:
+    """A member of a zip file, which may lie about its size."""
+
+    def __init__(self, file: IO[bytes], size: int, name: str) -> None:
+        self._file = file
+        self._left = size
+        self._name = name
+
+    def read(self, size: int = -1) -> bytes:
+        return self._counted(self._file.read(size if size >= 0 else self._left + 1))
+
+    def readline(self, size: int = -1) -> bytes:
+        return self._counted(self._file.readline(size if size >= 0 else self._left + 1))
+
+    def _counted(self, block: bytes) -> bytes:
+        self._left -= len(block)
+        if self._left < 0:
+            raise ValidationError(f"{self._name!r} unpacks to more bytes than the zip file says")
+        return block
+
+    def __enter__(self) -> _Bounded:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()

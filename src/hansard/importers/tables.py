@@ -1,0 +1,174 @@
+"""Plain rows: JSON Lines or CSV in which each row is a message, with fields of any names.
+
+`--map role=author,content=body,conversation=thread,id=n,time=at,parent=reply_to,user=owner` says which field is which.
+Common names are found without it. Rows of one conversation may be anywhere in the file: they are sorted into
+conversations by a temporary database, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+from msgspec import json
+
+from hansard.errors import ValidationError
+from hansard.importers import json_stream
+from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.report import ImportReport
+from hansard.importers.source import Source
+from hansard.importers.values import time
+from hansard.model import NOT_YET, Message
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "conversation": ("conversation_id", "conversation", "session_id", "session", "thread_id", "thread", "chat_id"),
+    "role": ("role", "author", "sender", "from", "type"),
+    "content": ("content", "text", "body", "message", "value"),
+    "id": ("id", "message_id", "uuid"),
+    "time": ("created_at", "timestamp", "time", "date", "ts"),
+    "parent": ("parent_id", "parent", "reply_to"),
+    "user": ("user_id", "user"),
+    "title": ("title",),
+}
+"""What each field of a message is called in rows, the most usual name first."""
+_ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant", "gpt": "assistant"}
+_LONGEST_FIELD = 64 << 20
+
+_TABLE = """
+CREATE TABLE rows (number INTEGER PRIMARY KEY, conversation TEXT NOT NULL, row BLOB NOT NULL);
+CREATE INDEX by_conversation ON rows (conversation, number);
+"""
+
+
+class Table:
+    """Rows of a file. `map` names the fields that are called otherwise."""
+
+    def __init__(self, name: str, map: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.title = {"jsonl": "JSON Lines, a message a line", "csv": "CSV with a header, a message a row"}[name]
+        self._map = dict(map or {})
+        if unknown := self._map.keys() - FIELDS.keys():
+            raise ValidationError(f"--map knows {', '.join(FIELDS)}, and not {', '.join(sorted(unknown))}")
+
+    def recognises(self, source: Source) -> bool:
+        names = self._files(source)
+        return bool(names) and all(self._is_table(source, name) for name in names)
+
+    def _files(self, source: Source) -> list[str]:
+        return source.named(".jsonl", ".ndjson") if self.name == "jsonl" else source.named(".csv")
+
+    def _is_table(self, source: Source, name: str) -> bool:
+        with source.open(name) as file:
+            row = next(self._rows(file), None)
+        return (
+            isinstance(row, dict) and self._field(row, "role") is not None and self._field(row, "content") is not None
+        )
+
+    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+        with TemporaryDirectory(prefix="hansard-import-") as folder:
+            connection = sqlite3.connect(f"{folder}/rows.db", isolation_level=None)
+            try:
+                connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLE}")
+                for name in self._files(source):
+                    with source.open(name) as file:
+                        self._sort_in(connection, name, file, report)
+                yield from self._conversations(connection)
+            finally:
+                connection.close()
+
+    def _sort_in(self, connection: sqlite3.Connection, name: str, file: IO[bytes], report: ImportReport) -> None:
+        connection.execute("BEGIN")
+        stem = PurePosixPath(name).stem
+        for number, row in enumerate(self._rows(file), 1):
+            where = f"{name}, row {number}"
+            if isinstance(row, str):
+                report.complain(where, row)
+            elif self._field(row, "role") is None or self._field(row, "content") is None:
+                missing = "role" if self._field(row, "role") is None else "content"
+                report.complain(where, f"it has no {missing}: its fields are {', '.join(row)}. Say which with --map")
+            else:
+                conversation = str(self._value(row, "conversation") or stem)
+                connection.execute(
+                    "INSERT INTO rows (conversation, row) VALUES (?, ?)", (conversation, json.encode(row))
+                )
+        connection.execute("COMMIT")
+
+    def _rows(self, file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
+        """Each row, or what is wrong with it."""
+        if self.name == "csv":
+            csv.field_size_limit(_LONGEST_FIELD)
+            yield from csv.DictReader(
+                io.TextIOWrapper(io.BufferedReader(_Readable(file)), "utf-8-sig", newline=""), restkey="more"
+            )
+            return
+        for element in json_stream.lines(file):
+            yield element.value if isinstance(element.value, dict) else element.problem or "it is not an object"
+
+    def _conversations(self, connection: sqlite3.Connection) -> Iterator[ForeignConversation]:
+        for (id,) in connection.execute("SELECT DISTINCT conversation FROM rows ORDER BY conversation").fetchall():
+            found = connection.execute("SELECT number, row FROM rows WHERE conversation = ? ORDER BY number", (id,))
+            yield self._conversation(id, [(number, json.decode(row)) for number, row in found])
+
+    def _conversation(self, id: str, rows: list[tuple[int, dict[str, Any]]]) -> ForeignConversation:
+        messages: list[ForeignMessage] = []
+        before: str | None = None
+        is_tree = any(self._value(row, "parent") for _, row in rows)
+        for place, (_, row) in enumerate(rows, 1):
+            message = self._message(row, f"{place}")
+            parent = self._value(row, "parent") if is_tree else before
+            messages.append(ForeignMessage(message, None if parent is None else str(parent)))
+            before = message.id
+        first = rows[0][1]
+        return ForeignConversation(
+            id=id,
+            messages=messages,
+            title=_text(self._value(first, "title")),
+            created_at=time(self._value(first, "time")),
+            user_id=_text(self._value(first, "user")),
+            metadata={"imported_from": self.name},
+        )
+
+    def _message(self, row: dict[str, Any], id: str) -> Message:
+        role = str(self._value(row, "role")).strip().lower()
+        used = {self._field(row, name) for name in FIELDS}
+        others = {name: value for name, value in row.items() if name not in used and value not in (None, "")}
+        return Message(
+            _ROLES.get(role, role),
+            self._value(row, "content"),
+            str(self._value(row, "id") or id),
+            created_at=time(self._value(row, "time")) or NOT_YET,
+            metadata=others or None,
+        )
+
+    def _field(self, row: Mapping[str, Any], name: str) -> str | None:
+        if name in self._map:
+            return self._map[name] if self._map[name] in row else None
+        return next((each for each in FIELDS[name] if each in row), None)
+
+    def _value(self, row: Mapping[str, Any], name: str) -> Any:
+        field = self._field(row, name)
+        return None if field is None else row[field]
+
+
+def _text(value: object) -> str | None:
+    return None if value in (None, "") else str(value)
+
+
+class _Readable(io.RawIOBase):
+    """A source's file as `io.TextIOWrapper` wants it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._file.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)

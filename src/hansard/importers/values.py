@@ -1,0 +1,65 @@
+"""Values of foreign files, which may be anything: read with a default instead of an error."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hansard.formats import parts
+
+_MILLISECONDS = 10**11
+"""Above this a number of seconds would be in the year 5138: it is milliseconds."""
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def time(value: object) -> datetime | None:
+    """Seconds or milliseconds since 1970, or ISO 8601. None for anything else, and for times that no calendar has."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
+        if isinstance(value, str) and value:
+            found = datetime.fromisoformat(value)
+            return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return None
+
+
+def media_part(data: bytes, media_type: str, name: str | None = None) -> parts.AnyPart:
+    """An attachment as a part that carries its bytes; the Store moves large ones into blobs."""
+    text = base64.b64encode(data).decode("ascii")
+    if media_type.startswith("image/"):
+        return parts.ImagePart(media_type=media_type, data=text, name=name)
+    if media_type.startswith("audio/"):
+        return parts.Audio(media_type=media_type, data=text, name=name)
+    return parts.Document(media_type=media_type, data=text, name=name)
+
+
+def content_of(pieces: Sequence[parts.AnyPart]) -> tuple[Any, str]:
+    """The content of a message and its format: a text where it is nothing else."""
+    if len(pieces) == 1 and isinstance(pieces[0], parts.Text):
+        return pieces[0].text, "text"
+    return [parts.to_json(piece) for piece in pieces], parts.FORMAT
+
+
+def sides(given: Iterable[tuple[str, parts.AnyPart]]) -> list[tuple[str, list[parts.AnyPart]]]:
+    """Parts with their roles as runs of one role: a tool's result among an answer's parts is a message of its own."""
+    found: list[tuple[str, list[parts.AnyPart]]] = []
+    for role, part in given:
+        if not found or found[-1][0] != role:
+            found.append((role, []))
+        found[-1][1].append(part)
+    return found

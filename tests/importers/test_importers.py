@@ -1,0 +1,220 @@
+"""Each foreign format: recognised by itself, read whole, stored as branches, and stored once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.importers import exports
+
+from hansard import connect
+from hansard.importers import ImportReport, importer_for, importer_named, importers, load, open_source
+from hansard.importers.load import Owner
+from hansard.store import Store
+
+
+def as_json(value: Any, name: str = "conversations.json") -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.write_text(json.dumps(value), "utf-8")
+        return path
+
+    return make
+
+
+TUNED = [{"messages": [{"role": "user", "content": "What is a heron?"}, {"role": "assistant", "content": "A bird."}]}]
+SHARED = [
+    {
+        "id": "sg-1",
+        "conversations": [{"from": "human", "value": "What is a heron?"}, {"from": "gpt", "value": "A bird."}],
+    }
+]
+ROWS = [
+    {
+        "thread_id": "rows-1",
+        "author": "human",
+        "text": "What is a heron?",
+        "message_id": "x1",
+        "date": "2026-01-02T03:04:05Z",
+    },
+    {"thread_id": "rows-2", "author": "human", "text": "Hello", "message_id": "y1", "mood": "fine"},
+    {"thread_id": "rows-1", "author": "bot", "text": "A bird.", "message_id": "x2"},
+]
+TABLE = 'session,role,content\ncsv-1,user,What is a heron?\ncsv-1,assistant,"A bird,\nthat fishes."\n'
+
+
+def csv_file(folder: Path) -> Path:
+    path = folder / "chats.csv"
+    path.write_text(TABLE, "utf-8-sig")
+    return path
+
+
+FILES: dict[str, tuple[str, Callable[[Path], Path], int, int, int]] = {
+    "a zip of ChatGPT": ("chatgpt", lambda folder: exports.chatgpt_zip(folder / "export.zip"), 2, 11, 1),
+    "a file of ChatGPT": ("chatgpt", as_json([exports.chatgpt_conversation()]), 1, 9, 1),
+    "Claude.ai": ("claude-ai", as_json([exports.claude_conversation()]), 1, 5, 1),
+    "Open WebUI": ("open-webui", as_json([exports.open_webui_chat()], "chats.json"), 1, 3, 1),
+    "webui.db": ("open-webui", lambda folder: exports.open_webui_database(folder / "webui.db"), 1, 3, 1),
+    "LibreChat": ("librechat", as_json(exports.librechat_export(), "herons.json"), 1, 5, 1),
+    "Claude Code": (
+        "claude-code",
+        lambda folder: exports.jsonl(folder / "s1.jsonl", exports.claude_code_lines()),
+        1,
+        4,
+        0,
+    ),
+    "Codex": ("codex", lambda folder: exports.jsonl(folder / "rollout-1.jsonl", exports.codex_lines()), 1, 5, 0),
+    "llm": ("llm", lambda folder: exports.llm_database(folder / "logs.db"), 1, 5, 0),
+    "SQLiteSession": ("openai-agents", lambda folder: exports.agents_database(folder / "sessions.db"), 2, 4, 0),
+    "LangChain": ("langchain", lambda folder: exports.langchain_database(folder / "history.db"), 1, 2, 0),
+    "fine-tuning": ("openai-jsonl", lambda folder: exports.jsonl(folder / "train.jsonl", TUNED), 1, 2, 0),
+    "ShareGPT": ("sharegpt", as_json(SHARED, "shared.json"), 1, 2, 0),
+    "JSON Lines": ("jsonl", lambda folder: exports.jsonl(folder / "rows.jsonl", ROWS), 2, 3, 0),
+    "CSV": ("csv", csv_file, 1, 2, 0),
+}
+
+
+async def imported(store: Store, path: Path, **options: Any) -> ImportReport:
+    source = open_source(path)
+    try:
+        importer = importer_for(source)
+        report = ImportReport(importer.name)
+        return await load(store, importer.read(source, report), report, **options)
+    finally:
+        source.close()
+
+
+async def texts(store: Store, id: str, branch: str | None = None) -> list[tuple[str, str]]:
+    return [(message.role, message.text) async for message in store.iter_messages(id, branch=branch)]
+
+
+@pytest.mark.parametrize("kind", FILES)
+async def test_a_file_is_recognised_and_stored_once(tmp_path: Path, kind: str) -> None:
+    name, make, conversations, messages, branches = FILES[kind]
+    path = make(tmp_path)
+    assert importer_for(open_source(path)).name == name
+    async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+        first = await imported(store, path)
+        assert (first.problems, first.new, first.messages, first.branches) == ([], conversations, messages, branches)
+        stored = [each async for each in store.iter_conversations(archived=None)]
+        assert len(stored) == conversations
+        again = await imported(store, path)
+        assert (again.unchanged, again.new, again.grown, again.messages, again.branches) == (conversations, 0, 0, 0, 0)
+        assert [each async for each in store.iter_conversations(archived=None)] == stored
+        found = await store.search("heron" if kind not in ("Claude Code", "Codex") else "birds")
+        assert found, "what was imported is found"
+
+
+@pytest.mark.parametrize("kind", FILES)
+async def test_a_dry_run_counts_the_same_and_stores_nothing(tmp_path: Path, kind: str) -> None:
+    _, make, conversations, messages, branches = FILES[kind]
+    path = make(tmp_path)
+    async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+        report = await imported(store, path, dry_run=True)
+        assert (report.new, report.messages, report.branches) == (conversations, messages, branches)
+        assert [each async for each in store.iter_conversations(archived=None)] == []
+
+
+async def test_both_branches_of_an_edited_question_are_kept(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, exports.chatgpt_zip(tmp_path / "export.zip"))
+        shown = await texts(store, "chat-1")
+        assert shown[0] == ("user", "What is a heron?")
+        assert shown[-1] == ("assistant", "It stands and strikes.")
+        (other,) = [branch for branch in await store.list_branches("chat-1") if not branch.active]
+        assert await texts(store, "chat-1", other.id) == [
+            ("user", "What is a heron?"),
+            ("assistant", "A bird."),
+            ("user", "Where does it nest?"),
+            ("assistant", "In trees."),
+        ]
+        last = (await store.get_messages("chat-1", last=1))[0]
+        assert last.metadata == {"rating": "thumbs_up"}
+        assert last.usage is not None
+        assert last.usage.model == "o3"
+        assert report.attachments == 1
+
+
+async def test_a_tool_call_comes_with_its_result(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        await imported(store, exports.chatgpt_zip(tmp_path / "export.zip"))
+        prompt = await store.assemble_prompt("chat-1", format="openai.chat")
+        roles = [message["role"] for message in prompt.messages]
+        assert roles[-3:] == ["assistant", "tool", "assistant"]
+
+
+async def test_a_picture_comes_along_as_a_blob(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        await imported(store, exports.chatgpt_zip(tmp_path / "export.zip"))
+        asked = (await store.get_messages("chat-2"))[0]
+        assert asked.content[0]["media_type"] == "image/png"
+        assert asked.content[1] == {"type": "text", "text": "What is this?"}
+
+
+async def test_a_newer_export_adds_only_what_is_new(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        await imported(store, exports.chatgpt_zip(tmp_path / "one.zip"))
+        await store.append_message("chat-1", "user", "Written here.")
+        grown = exports.chatgpt_conversation()
+        nodes = [
+            exports.node("u3", "a2", "user", "And when?"),
+            exports.node("a3", "u3", "assistant", "In spring."),
+            exports.node("u4", "a2b", "user", "Thanks!"),
+        ]
+        grown["mapping"] |= {each["id"]: each for each in nodes}
+        grown["current_node"] = "a3"
+        report = await imported(store, exports.chatgpt_zip(tmp_path / "two.zip", grown))
+        assert (report.grown, report.messages, report.branches) == (1, 3, 1)
+        assert (await texts(store, "chat-1"))[-1] == ("assistant", "In spring.")
+        said = [await texts(store, "chat-1", branch.id) for branch in await store.list_branches("chat-1")]
+        assert sorted(each[-1][1] for each in said) == ["In spring.", "Thanks!", "Written here."]
+
+
+async def test_what_was_deleted_here_stays_deleted(tmp_path: Path) -> None:
+    path = exports.chatgpt_zip(tmp_path / "export.zip")
+    async with connect("memory://") as store:
+        await imported(store, path)
+        await store.delete_message("chat-1", "a2b")
+        await store.delete_conversation("chat-2")
+        report = await imported(store, path)
+        assert report.messages == 0
+        assert await store.get_conversation("chat-2") is None
+        assert "was deleted" in str(report.losses) + str(report.problems)
+
+
+async def test_the_owner_is_who_the_caller_says(tmp_path: Path) -> None:
+    path = FILES["Open WebUI"][1](tmp_path)
+    async with connect("memory://") as store:
+        await imported(store, path)
+        conversation = await store.get_conversation("webui-1")
+        assert conversation is not None
+        assert conversation.user_id == "ann"
+        assert conversation.archived_at is not None
+    async with connect("memory://") as store:
+        await imported(store, path, owner=Owner(user_id="bob", agent_id="helper"))
+        conversation = await store.get_conversation("webui-1")
+        assert conversation is not None
+        assert (conversation.user_id, conversation.agent_id) == ("bob", "helper")
+
+
+async def test_fields_of_rows_can_be_named(tmp_path: Path) -> None:
+    path = exports.jsonl(tmp_path / "odd.jsonl", [{"wer": "user", "was": "Hello", "wo": "c"}, {"wer": "user"}])
+    source = open_source(path)
+    importer = importer_named("jsonl", {"role": "wer", "content": "was", "conversation": "wo"})
+    report = ImportReport(importer.name)
+    async with connect("memory://") as store:
+        await load(store, importer.read(source, report), report)
+        assert await texts(store, "c") == [("user", "Hello")]
+    assert [problem.where for problem in report.problems] == ["odd.jsonl, row 2"]
+
+
+def test_an_unknown_file_says_what_was_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Nothing of the kind", "utf-8")
+    with pytest.raises(Exception, match="no known kind") as error:
+        importer_for(open_source(path))
+    assert all(importer.name in str(error.value) for importer in importers())
+    assert "--map" in str(error.value)
