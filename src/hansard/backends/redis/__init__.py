@@ -19,7 +19,7 @@ class RedisBackend(StoredBackend[RedisStorage]):
 
     async def backup(self, target: Path) -> None:
         raise Unsupported(
-            "a Redis server is backed up by its own means (BGSAVE, its append-only file); copy_to() copies a store",
+            "back up a Redis server with its own tools (BGSAVE, its append-only file), or use copy_to()",
             capability="backup",
         )
 

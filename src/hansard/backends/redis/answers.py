@@ -1,4 +1,4 @@
-"""The answers to `Wants`: asked for in one round trip, or piece by piece where they are large."""
+"""Answers to `Wants`, read in one round trip, or piece by piece if they are large."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hansard.model import Message, from_micros
 T = TypeVar("T")
 
 _LONG = 1_000_000
-"""Bytes that are decoded on the event loop; more go to a thread."""
+"""Bytes that are decoded on the event loop; larger answers go to a thread."""
 _MANY = 1000
 
 
 class ReadAnswers(Struct):
-    """What was found, and the summaries as they are stored. Blobs and records are not here: they lie elsewhere."""
+    """The answers, and the summaries as stored. Blobs and records are read separately."""
 
     found: Found
     summaries: Sequence[bytes] = ()
@@ -33,7 +33,7 @@ NO_ANSWERS = ReadAnswers(NOTHING)
 
 
 async def decoded(size: int, make: Callable[[], T]) -> T:
-    """What takes long to decode leaves the event loop alone."""
+    """Decodes in a thread if the data is large, so that the event loop is not blocked."""
     return await run_in_thread(make) if size > _LONG else make()
 
 
@@ -42,7 +42,7 @@ def total_size(found: Iterable[bytes | None]) -> int:
 
 
 async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) -> ReadAnswers:
-    """`whole` asks for everything in one round trip, however large it is."""
+    """`whole` reads everything in one round trip, however large it is."""
     step = piece_of(moment.entry) if moment.entry else PIECE
     count = moment.entry.state.conversation.message_count if moment.entry else 0
     longest = count if wants.newest is None else wants.newest * len(wants.runs)
@@ -66,7 +66,7 @@ async def answer(moment: Moment, id: str, wants: Wants, *, whole: bool = False) 
 
 
 def _rest_of_answers(answers: Iterator[Any], id: str, wants: Wants, found: dict[str, Any]) -> ReadAnswers:
-    """What follows the messages in the answers of the server."""
+    """Reads the answers that follow the messages in the server's reply."""
     if wants.spans:
         found["spans"] = [Span(*(int(number) for number in next(answers))) for _ in wants.spans]
     if wants.last_time_without is not None and (last := next(answers)):
@@ -98,7 +98,7 @@ def _asks(moment: Moment, wants: Wants, ids: Sequence[str], runs: Sequence[Run])
 
 
 def _pieces(values: Sequence[str]) -> list[Sequence[str]]:
-    """A script can hand only so many values on to a command."""
+    """Splits the values: a script can pass only a limited number of them to a command."""
     return [values[at : at + _MANY] for at in range(0, len(values), _MANY)]
 
 
@@ -115,7 +115,7 @@ def _last(segments: Sequence[int], without: Without) -> Ask:
 
 
 async def _by_id(answer: Sequence[bytes | None], id: str) -> dict[str, Placed]:
-    """From the answer of `find`: see scripts/read.lua."""
+    """Decodes the answer of `find`: see scripts/read.lua."""
     return await decoded(total_size(answer), partial(_found, answer, id))
 
 
@@ -128,7 +128,7 @@ def _found(answer: Sequence[bytes | None], id: str) -> dict[str, Placed]:
 async def _placed(
     runs: Sequence[Run], answers: Sequence[Sequence[bytes]], id: str, newest: int | None = None
 ) -> list[Placed]:
-    """The messages of these runs, in order."""
+    """Returns the messages of these runs, in order."""
     found: list[Placed] = []
     for run, stored in zip(runs, answers, strict=True):
         ascending = stored if newest is None else stored[::-1]

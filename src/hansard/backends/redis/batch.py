@@ -1,8 +1,8 @@
-"""A write as data: what must still hold, what to do to the conversation's own keys, and what to do elsewhere.
+"""A write as data: the conditions, the operations on the conversation's own keys, and those at other places.
 
-On one server everything is one script, and so one step. In a cluster other places may be on other nodes: what others
-will rely on (`before`) is done first, what follows (`after`) is written down with the change and done later, at most
-once. See `shared.settling`.
+On one server everything is one script, and so one step. In a cluster other places may be on other nodes: operations
+that others will rely on (`before`) are done first; those that follow from the write (`after`) are stored with the
+change and done later, at most once. See `shared.settling`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from hansard.backends.shared.settling import WriteMark
 from hansard.errors import Unsupported
 
 _MANY = 1000
-"""Values that one operation gets: a script can only hand on so many at once. Even, so that pairs stay together."""
+"""The largest number of values of one operation that a script can pass on at once. Even, so that pairs stay together.
+The largest number of values of one operation that a script can pass on at once. Even, so that pairs stay together."""
 _MOST = 1_000_000
-"""Values that a server takes in one command."""
+"""The largest number of values that a server accepts in one command."""
 
 
 class Operations:
@@ -51,13 +52,13 @@ class Operations:
         self.values += (name, self.number(key), len(values), *values)
 
     def add_many(self, name: str, key: str, values: Iterable[Any]) -> None:
-        """One operation on many values, in pieces: for commands that may be repeated with more."""
+        """Adds one operation on many values, in pieces: for commands that may be repeated with more values."""
         rest = iter(values)
         while piece := tuple(islice(rest, _MANY)):
             self.values += (name, self.number(key), len(piece), *piece)
 
     def add_to(self, other: Operations) -> None:
-        """Adds these checks and operations to others, where both run in one script."""
+        """Adds these checks and operations to others that run in the same script."""
         checks = iter(self.checks)
         for number, field, value in zip(checks, checks, checks, strict=True):
             other.check(self.keys[number - 1], field, value)
@@ -68,23 +69,23 @@ class Operations:
             at += 3 + count
 
     def arguments(self, deadline: str = "") -> list[Any]:
-        """The values for the script `write`."""
+        """Returns the values for the script `write`."""
         values = [deadline, len(self.checks) // 3, *self.checks, *self.values]
         if len(values) > _MOST:
             raise Unsupported(
-                f"a write of {len(values):,} values is more than Redis takes at once ({_MOST:,}): make it smaller",
+                f"a write of {len(values):,} values is more than Redis accepts at once ({_MOST:,}): make it smaller",
                 capability="atomic_batch",
             )
         return values
 
     async def run(self, nodes: Nodes, deadline: str = "") -> list[int]:
-        """The answer of the script `write`."""
+        """Returns the answer of the script `write`."""
         answer: list[int] = await WRITE.run(nodes, self.keys, self.arguments(deadline))
         return answer
 
 
 def merged(steps: Iterable[Operations]) -> Operations:
-    """All of these in one script."""
+    """Merges all of these into one script."""
     own = Operations()
     for step in steps:
         step.add_to(own)
@@ -92,7 +93,7 @@ def merged(steps: Iterable[Operations]) -> Operations:
 
 
 class PlaceEffect(Struct, array_like=True, frozen=True):
-    """What follows from a write at one place: see `scripts/apply.lua`."""
+    """The effects of a write at one place: see `scripts/apply.lua`."""
 
     keys: list[str]
     values: list[Any]
@@ -124,7 +125,7 @@ class WriteBatch:
 
     @property
     def crosses(self) -> bool:
-        """Whether it has anything to do at other places, in steps of their own."""
+        """True if the write has operations at other places, in steps of their own."""
         return bool(self.before or self.after)
 
     def check(self, part: str, field: str, value: Any) -> None:
@@ -137,9 +138,9 @@ class WriteBatch:
         self.own.add_many(name, f"{self.root}:{part}", values)
 
     def before_commit(self, root: str) -> Operations:
-        """For operations at another place that must be done when the write is seen. They may be done in vain."""
+        """Operations at another place that must be done before the write is visible. They may be done in vain."""
         return self.before.setdefault(root, Operations()) if self._cluster else self.own
 
     def after_commit(self, root: str) -> Operations:
-        """For operations at another place that follow from the write."""
+        """Operations at another place that follow from the write."""
         return self.after.setdefault(root, Operations(f"{root}:applied")) if self._cluster else self.own

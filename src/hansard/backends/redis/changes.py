@@ -1,4 +1,4 @@
-"""`Changes` as a `WriteBatch`: what every write is made of. Nothing here asks the server, and nothing decides."""
+"""Turns `Changes` into a `WriteBatch`. Nothing here reads from the server, and nothing decides."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _NEVER = "-inf"
 
 
 class Removals(Struct, kw_only=True):
-    """What a write takes away, as it must be known to remove it."""
+    """The stored data that a write removes, as it must be known to remove it."""
 
     messages: Sequence[Placed] = ()
-    """Those of `Changes.remove` and `Changes.remove_runs`."""
+    """The messages of `Changes.remove` and `Changes.remove_runs`."""
     counts: Mapping[str, int] = {}
-    """For the blobs that these messages, and the one that is updated, refer to: how many messages do so now."""
+    """For each blob that these messages, or the updated one, refer to: how many messages do so now."""
     blobs: Sequence[str] = ()
-    """All of the conversation, as the two below: for `Changes.wipes`."""
+    """All blobs of the conversation, for `Changes.wipes`, like the two fields below."""
     records: Sequence[tuple[str, bytes]] = ()
     """Owner and name."""
     participants: Sequence[str] = ()
     summaries: int = 0
     left_summaries: Sequence[bytes] = ()
-    """Those that are left without `Changes.lost_summaries`, as they are stored."""
+    """The summaries that are left without `Changes.lost_summaries`, as stored."""
 
 
 NOTHING_LEAVES = Removals()
@@ -52,7 +52,7 @@ def removes_anything(changes: Changes) -> bool:
 def fill(
     batch: WriteBatch, context: Context, before: StoredState | None, changes: Changes, leaving: Removals
 ) -> StoredState | None:
-    """Adds all changes to the batch. Returns the conversation after it, None when it is deleted."""
+    """Adds all changes to the batch. Returns the conversation after it, or None if it is deleted."""
     coming = [message for _, fresh in changes.insert for message, _ in fresh]
     if changes.update is not None:
         coming.append(changes.update.after)
@@ -84,13 +84,13 @@ def fill(
 
 
 def _largest(changes: Changes) -> int:
-    """The size of the largest body that comes."""
+    """Returns the size of the largest new body."""
     if changes.update is not None:
         return changes.update.draft.size if changes.update.draft else 0
     return max([draft.size for _, fresh in changes.insert for _, draft in fresh], default=0) if changes.insert else 0
 
 
-# The head, and the conversation's place in every list
+# The head, and the conversation's position in every list
 
 
 def _save(batch: WriteBatch, before: StoredState | None, state: ConversationState, largest: int) -> StoredState:
@@ -110,7 +110,7 @@ def _save(batch: WriteBatch, before: StoredState | None, state: ConversationStat
 
 
 def _move(batch: WriteBatch, before: Conversation | None, after: Conversation | None) -> None:
-    """From its stands in the lists to its new ones; None for nowhere."""
+    """Moves the conversation from its positions in the lists to its new ones; None for no position."""
     keys, tenant = batch.keys, batch.tenant
     leaves = list_roots(keys, tenant, before) if before else []
     enters = leaves if _same_owners(before, after) else list_roots(keys, tenant, after) if after else []
@@ -123,7 +123,8 @@ def _move(batch: WriteBatch, before: Conversation | None, after: Conversation | 
                 batch.after_commit(list_root).add("move", f"{list_root}:{sort}", was, will_be)
     _move_expiry(batch, before, after)
     if before is None:
-        # Before, so that the tenant is known when it holds something; then, lest it be forgotten in between.
+        # Before the commit, so that the tenant is known as soon as it holds data; and after, in case it was removed
+        # meanwhile.
         batch.before_commit(keys.tenants).add("SADD", keys.tenants, tenant)
         batch.after_commit(keys.all).add("SADD", keys.tenants, tenant)
 
@@ -148,7 +149,7 @@ def _move_expiry(batch: WriteBatch, before: Conversation | None, after: Conversa
 
 
 def _insert(batch: WriteBatch, segment: int, fresh: Sequence[tuple[Message, Draft]]) -> None:
-    """Messages at the end of a segment, with what finds them by id."""
+    """Adds messages at the end of a segment, with the entries that find them by id."""
     stored: list[int | bytes] = []
     places: list[str] = []
     for message, draft in fresh:
@@ -164,13 +165,13 @@ def _insert(batch: WriteBatch, segment: int, fresh: Sequence[tuple[Message, Draf
 def _add_participants(batch: WriteBatch, users: Iterable[str]) -> None:
     for user in sorted(users):
         mark = batch.keys.participant(batch.tenant, user)
-        # Not before the commit: whoever looks there finds no message yet, and takes the mark away.
+        # After the commit: a reader that finds the entry but no message removes the entry.
         batch.after_commit(mark).add("HSET", mark, batch.id, batch.n)
     batch.do_many("SADD", "participants", sorted(users))
 
 
 def _pin(batch: WriteBatch, segment: int, message: Message) -> None:
-    """Notes whether a message is pinned, so that the pinned ones are found without a walk."""
+    """Records whether a message is pinned, so that pinned messages are found without a walk."""
     if message.pinned:
         batch.do("ZADD", f"pinned:{segment}", message.seq, message.seq)
     else:
@@ -214,7 +215,7 @@ def _change_summaries(batch: WriteBatch, changes: Changes, leaving: Removals) ->
 
 
 def references(messages: Iterable[Message]) -> Mapping[str, int]:
-    """How many messages refer to each blob."""
+    """Counts how many messages refer to each blob."""
     messages = [message for message in messages if message.blobs]
     return (
         {}
@@ -224,14 +225,15 @@ def references(messages: Iterable[Message]) -> Mapping[str, int]:
 
 
 def released(changes: Changes, removed: Iterable[Placed]) -> Mapping[str, int]:
-    """How many references to each blob go with these messages, and with the old body of the one that is updated."""
+    """Counts the references to each blob that are removed with these messages and with the old body of the updated one.
+    Counts the references to each blob that are removed with these messages and with the old body of the updated one."""
     old = [changes.update.before] if changes.update else []
     return references([*(message for _, message in removed), *old])
 
 
 def _use_blobs(batch: WriteBatch, blobs: Mapping[str, bytes], counts: Mapping[str, int]) -> None:
     for sha256, data in blobs.items():
-        # Bytes that come with a message need no keeping time: the message refers to them at once.
+        # Blobs that come with a message need no keeping time: the message refers to them at once.
         bucket = batch.keys.bucket(batch.tenant, sha256)
         batch.before_commit(bucket).add("keep", bucket, sha256, data, _NEVER)
     for sha256, count in sorted(counts.items()):
@@ -241,7 +243,7 @@ def _use_blobs(batch: WriteBatch, blobs: Mapping[str, bytes], counts: Mapping[st
 
 
 def _release_blobs(batch: WriteBatch, context: Context, gone: Mapping[str, int], counts: Mapping[str, int]) -> None:
-    """`gone` says how many references went, `counts` how many there were. The last one takes the blob along."""
+    """Releases references: `gone` counts the removed ones, `counts` those before. The last one removes the blob."""
     for sha256, count in sorted(gone.items()):
         if counts[sha256] > count or sha256 in batch.uses:
             batch.do("HINCRBY", "blobs", sha256, -count)
@@ -264,11 +266,11 @@ def _add_usage(batch: WriteBatch, usage: Iterable[UsageRow]) -> None:
         place.add("count", f"{root}:{row.day}", rows.usage_field(row), *numbers, repr(float(row.cost)))
 
 
-# Deleting
+# Deletion
 
 
 def _wipe(batch: WriteBatch, context: Context, before: StoredState, leaving: Removals) -> None:
-    """All messages and summaries. A blob that new messages refer to stays in use."""
+    """Removes all messages and summaries. A blob that new messages refer to stays in use."""
     for segment in sorted(rows.segments_of(before.state)):
         batch.do("UNLINK", f"messages:{segment}")
         batch.do("UNLINK", f"pinned:{segment}")
@@ -282,7 +284,7 @@ def _wipe(batch: WriteBatch, context: Context, before: StoredState, leaving: Rem
 def _remove_conversation(
     batch: WriteBatch, context: Context, before: StoredState, leaving: Removals, users: Iterable[str]
 ) -> None:
-    """The conversation and what belongs to it elsewhere. `users` take part in the one that takes its place."""
+    """Removes the conversation and its data at other places. `users` take part in the conversation that replaces it."""
     for part in ("head", "records", "participants"):
         batch.do("UNLINK", part)
     _move(batch, before.state.conversation, None)
@@ -303,17 +305,17 @@ def _add_tombstones(batch: WriteBatch, context: Context, digests: Sequence[str])
 
 
 def _schedule_tombstone_sweep(batch: WriteBatch, at: int) -> None:
-    """So that a sweep finds them when their time is over."""
+    """Lets a sweep find the tombstones when they are too old."""
     batch.after_commit(batch.keys.all).add("ZADD", batch.keys.deleted, "LT", at, pair_member(batch.tenant, batch.id))
 
 
 def birth_link(id: str, birth: int) -> str:
-    """What ties a record to one conversation, and to no later one of the same id."""
+    """Ties a record to one conversation, and to no later one of the same id."""
     return f"{birth} {id}"
 
 
 def linked(owner: str, name: bytes) -> bytes:
-    """A member of a conversation's set of records: whose record, and its name."""
+    """A member of a conversation's set of records: the owner and name of a record."""
     return codec.pack_namespace((owner,)) + name
 
 

@@ -1,9 +1,9 @@
-"""One connection to one server, and round trips that are shared.
+"""One connection to one server, with shared round trips.
 
-A call that finds the connection idle is sent at once. What is asked while a round trip is under way waits, and goes
-out together in the next one: so many callers cost one round trip and, on a server that syncs its log before it answers,
-one sync. After a round trip that was shared, the first of those who were answered waits a moment for the others: they
-often ask again. Answers come back in the order of the calls.
+A call that finds the connection idle is sent at once. Calls that arrive during a round trip wait and are sent together
+in the next one: so many callers cost one round trip and, on a server that syncs its log before it answers, one sync.
+After a shared round trip, the first caller that was answered waits briefly for the others, which often call again.
+Answers arrive in the order of the calls.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from hansard.errors import HansardError, Outcome, Unavailable
 Command = Sequence[Any]
 _MAX_ROUND = 512
 _IDLE = 1.0
-"""Seconds after which a connection is tried before it is used: a server or a router may have dropped it."""
+"""Seconds after which a connection is tested before use: a server or a router may have dropped it."""
 
 
 class CommandGroup(Struct, frozen=True):
-    """Commands that go together, and whether they change anything."""
+    """Commands that are sent together, and whether they change anything."""
 
     commands: Sequence[Command]
     changes: bool
@@ -60,9 +60,9 @@ class RedisConnection:
         self._task: asyncio.Task[None] | None = None
 
     async def call(self, *commands: Command, changes: bool = False) -> list[Any]:
-        """The answers, in order; a refusal is an answer, and stands there as the exception that it is.
+        """Returns the answers, in order; a refusal of the server is returned as an exception object.
 
-        What concerns the connection is raised, and says whether a change may have landed.
+        A failure of the connection is raised, and says whether a change may have been applied.
         """
         call = CommandGroup(commands, changes)
         if self._busy or self._shared:
@@ -82,7 +82,7 @@ class RedisConnection:
     def _start_draining(self) -> None:
         if self._queue:
             self._busy = True
-            # In a task of its own: the cancellation of one caller must not reach the others.
+            # In a separate task: the cancellation of one caller must not reach the others.
             self._task = asyncio.get_running_loop().create_task(self._drain())
         else:
             self._busy = False
@@ -110,14 +110,14 @@ class RedisConnection:
             self._start_draining()
 
     async def _round_trip(self, calls: list[CommandGroup]) -> list[list[Any] | HansardError]:
-        """One round trip: for each call its answers, or what happened to the connection."""
+        """Makes one round trip: returns for each call its answers, or the failure of the connection."""
         commands = [command for call in calls for command in call.commands]
         wait = self._wait if any(call.changes for call in calls) else None
         if wait is not None:
             commands.append(("WAIT", *wait))
         answers, lost = await self._send(commands)
         if wait is not None:
-            # Without the answer to WAIT nobody knows which replicas have what.
+            # Without the answer to WAIT it is unknown which replicas have the write.
             lost = lost or self._replica_shortage(answers.pop())
             answers = answers if lost is None else []
         results: list[list[Any] | HansardError] = []
@@ -134,12 +134,12 @@ class RedisConnection:
         if replicas >= wanted:
             return None
         return Unavailable(
-            f"{self._where} has stored it, but only {replicas} of {wanted} replicas had it within {milliseconds} ms",
+            f"{self._where} stored the write, but only {replicas} of {wanted} replicas confirmed in {milliseconds} ms",
             outcome="unknown",
         )
 
     async def _send(self, commands: list[Command]) -> tuple[list[Any], HansardError | None]:
-        """The answers that came, and what ended them early."""
+        """Returns the answers that arrived, and the error that ended them early."""
         answers: list[Any] = []
         outcome: Outcome = "not_applied"
         try:
@@ -149,22 +149,22 @@ class RedisConnection:
                 outcome = "unknown"
                 await connection.send_packed_command(packed, check_health=False)
                 for _ in commands:
-                    answers.append(await self._answer(connection))  # noqa: PERF401  (those that came are kept)
+                    answers.append(await self._answer(connection))  # noqa: PERF401  (keeps the answers that arrived)
         except (exceptions.RedisError, OSError, TimeoutError) as error:
             await self.drop()
             if is_answer(error) and outcome == "unknown":
-                # It ends the connection, but it answers one command: only what follows is in doubt.
+                # The error ends the connection, but it answers one command: only the later ones are in doubt.
                 answers.append(error)
                 return answers, Unavailable(f"{self._where} has ended the connection: {error}", outcome=outcome)
             lost = translate(error, self._where, outcome=outcome)
             lost.__cause__ = error
             return answers, lost
         except BaseException:
-            # Cancelled: an answer is still on its way, so that the connection cannot be used again.
+            # Cancelled: an answer is still in transit, so the connection cannot be used again.
             await self.drop()
             raise
         if any(isinstance(each, exceptions.ReadOnlyError) for each in answers):
-            # The primary has become a replica. Who took its place may have taken its address as well.
+            # The primary has become a replica. The new primary may have taken over its address as well.
             await self.drop()
         self._used_at = asyncio.get_running_loop().time()
         return answers, None
@@ -183,7 +183,7 @@ class RedisConnection:
                 await connection.send_packed_command(pack_command(("PING",)), check_health=False)
                 await connection.read_response()
             except (exceptions.RedisError, OSError):
-                # Nothing but a question was sent: a new connection takes its place.
+                # Only a PING was sent: a new connection can replace this one.
                 await self.drop()
                 connection = None
         if connection is None:
@@ -198,7 +198,7 @@ class RedisConnection:
             await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        """After everything that was asked has its answer."""
+        """Closes the connection after all pending calls are answered."""
         await self._idle.wait()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -206,7 +206,7 @@ class RedisConnection:
 
 
 def _error_for(lost: HansardError, call: CommandGroup) -> HansardError:
-    """What happened, as it concerns a call, in an error of its own: one that changes nothing has changed nothing."""
+    """Returns the error for one call: a call that changes nothing was not applied."""
     if not isinstance(lost, Unavailable):
         return lost
     outcome: Outcome = lost.outcome if call.changes else "not_applied"
@@ -223,7 +223,7 @@ def _one(results: list[list[Any] | HansardError]) -> list[Any]:
 
 
 def connector(options: RedisOptions, address: Address | None) -> Callable[[], AbstractConnection]:
-    """Makes connections to one server. The driver's own retries are off: it cannot know what is safe to repeat."""
+    """Returns a factory of connections, without the driver's retries: it cannot know what is safe to repeat."""
     common: dict[str, Any] = {
         "db": options.db,
         "username": options.username,

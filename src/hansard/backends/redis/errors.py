@@ -1,4 +1,4 @@
-"""The one place where errors of Redis become ours."""
+"""The only place where errors of Redis become ours."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from redis import exceptions
 
 from hansard.errors import Corrupt, Denied, FormatMismatch, HansardError, Outcome, TimedOut, Unavailable
 
-# The driver takes the first word of a refusal away and makes a class of it; where an older server lets a script report
-# the refusal, it stands somewhere in the text.
+# The driver removes the first word of a refusal and makes a class of it; if an older server lets a script report the
+# refusal, the word may be anywhere in the text.
 _REFUSALS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
     ("OOM", (exceptions.OutOfMemoryError,), "is out of memory (maxmemory): make room, or raise the limit"),
     ("READONLY", (exceptions.ReadOnlyError,), "is a replica that only reads: connect to the primary"),
@@ -25,9 +25,9 @@ _DENIALS = ("NOAUTH", "WRONGPASS", "NOPERM", "invalid username-password", "inval
 
 
 def translate(error: Exception, where: str, *, outcome: Outcome = "not_applied") -> HansardError:
-    """`outcome` says what became of a write when the connection, and not the server, is at fault."""
+    """`outcome` says what became of a write if the connection, and not the server, failed."""
     if isinstance(error, _DENIED) or any(word in str(error) for word in _DENIALS):
-        return Denied(f"{where} does not let us in: {error}")
+        return Denied(f"{where} refuses the login: {error}")
     if is_answer(error):
         return _refused(error, where)
     if isinstance(error, exceptions.TimeoutError | TimeoutError):
@@ -36,12 +36,12 @@ def translate(error: Exception, where: str, *, outcome: Outcome = "not_applied")
 
 
 def is_answer(error: Exception) -> bool:
-    """Whether the server itself has refused a command, which it has then not run."""
+    """Returns whether the server itself refused a command, and so has not run it."""
     return isinstance(error, exceptions.ResponseError | exceptions.BusyLoadingError | exceptions.AuthenticationError)
 
 
 def _refused(error: Exception, where: str) -> HansardError:
-    """The server answered, and has not run the command."""
+    """Translates a refusal: the server answered, and has not run the command."""
     text = str(error)
     for word, kinds, meaning in _REFUSALS:
         if isinstance(error, kinds) or word in text:

@@ -1,9 +1,8 @@
-"""Where everything lies: the one place that makes keys.
+"""The names of all keys; no other module makes them.
 
-What stands between braces is a *place*: Redis Cluster puts all keys with the same place into one hash slot, and so on
-one node, where a script may change them together. A conversation is a place of its own. So are each list of
-conversations, each user's records, a tenant's usage, and each of a tenant's buckets of blobs.
-`docs/reference/backends/redis.md` lists the keys.
+The part between braces is a *place*: Redis Cluster stores all keys with the same place in one hash slot, and so on one
+node, where a script may change them together. A conversation is a place of its own. So are each list of conversations,
+each user's records, a tenant's usage, and each of a tenant's buckets of blobs. `docs/backends/redis.md` lists the keys.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ _SHIFT = 1 << 63
 
 @lru_cache(8192)
 def place(*parts: str) -> str:
-    """The parts of a name between braces, so that nothing in a name can end them early or look like another name."""
+    """Joins the parts of a place between braces, escaped so that no part can end it early or look like another place.
+    Joins the parts of a place between braces, escaped so that no part can end it early or look like another place."""
     return "{" + ":".join(part.translate(_MARKS) for part in parts) + "}"
 
 
@@ -29,8 +29,8 @@ class RedisKeys:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.format = f"{prefix}:format"
-        # What concerns all tenants lies in one place.
-        # No place of a tenant is called so: a name of one part is a tenant's own, and no tenant's name is empty.
+        # Data that concerns all tenants is stored in one place. It cannot collide with a tenant's place: a place of one
+        # part is a tenant's own, and no tenant's name is empty.
         self.all = f"{prefix}:{{:}}"
         self.tenants = f"{self.all}:tenants"
         self.expiring = f"{self.all}:expiring"
@@ -41,15 +41,15 @@ class RedisKeys:
         return f"{self.prefix}:{place(*parts)}"
 
     def conversation(self, tenant: str, id: str) -> str:
-        """The root of a conversation's keys: `state`, `ids`, `messages:<segment>`, …"""
+        """Returns the root of a conversation's keys: `head`, `ids`, `messages:<segment>`, …"""
         return f"{self.prefix}:{place(tenant, id)}"
 
     def tenant(self, tenant: str) -> str:
-        """The root of a tenant's own keys: its list of conversations, `owners`, `pending`."""
+        """Returns the root of a tenant's own keys: its list of conversations, `owners`, `pending`."""
         return self.of(tenant)
 
     def list_root(self, tenant: str, kind: str, owner: str | None) -> str:
-        """The root of a list of conversations: a tenant's, a user's, an agent's."""
+        """Returns the root of a list of conversations: a tenant's, a user's, an agent's."""
         return self.of(tenant) if owner is None else self.of(tenant, kind, owner)
 
     def records(self, tenant: str, owner: str) -> str:
@@ -62,12 +62,12 @@ class RedisKeys:
         return self.of(tenant, "usage", "")
 
     def participant(self, tenant: str, id: str) -> str:
-        """Which conversations may hold messages of a participant."""
+        """Returns the key that says which conversations may hold messages of a participant."""
         return self.of(tenant, "participant", id) + ":conversations"
 
 
 def list_roots(keys: RedisKeys, tenant: str, conversation: Conversation) -> list[str]:
-    """The lists that a conversation stands in."""
+    """Returns the roots of the lists that contain a conversation."""
     found = [keys.list_root(tenant, "all", None)]
     if conversation.user_id is not None:
         found.append(keys.list_root(tenant, "user", conversation.user_id))
@@ -77,12 +77,12 @@ def list_roots(keys: RedisKeys, tenant: str, conversation: Conversation) -> list
 
 
 def sortable(micros: int) -> bytes:
-    """Eight bytes that sort as the numbers do."""
+    """Returns eight bytes that sort as the numbers do."""
     return (micros + _SHIFT).to_bytes(8)
 
 
 def list_member(micros: int, id: str) -> bytes:
-    """A conversation's stand in a list: its time, then its id. Members of equal score sort by their bytes."""
+    """Returns a conversation's member in a list: its time, then its id. Members of equal score sort by their bytes."""
     return sortable(micros) + id.encode()
 
 
@@ -95,15 +95,15 @@ def list_members(conversation: Conversation) -> dict[ConversationSort, bytes]:
 
 
 def record_member(namespace: tuple[str, ...], key: str) -> bytes:
-    """A record's name as bytes that sort by namespace, then key."""
+    """Returns a record's name as bytes that sort by namespace, then key."""
     return record_prefix(namespace) + b"\0" + key.encode()
 
 
 def record_prefix(namespace: tuple[str, ...]) -> bytes:
-    """What all records below a namespace begin with. A byte before each element tells more of them from the end."""
+    """Returns the common prefix of all records below a namespace. A byte before each element marks that more follow."""
     return b"".join(b"\1" + codec.pack_namespace((element,)) for element in namespace)
 
 
 def pair_member(tenant: str, id: str) -> str:
-    """Two names as one member of a set that concerns all tenants."""
+    """Joins two names into one member of a set that covers all tenants."""
     return codec.encode([tenant, id])

@@ -1,4 +1,4 @@
-"""Work over many conversations: sweeping, counting, checking, deleting tenants."""
+"""Work over many conversations: sweeps, statistics, checks, deletion of tenants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lifecycle:
     # Tenants
 
     async def tenants(self) -> list[str]:
-        """Those that hold anything."""
+        """Returns the tenants that hold anything."""
         return [tenant for tenant in await self._known_tenants() if await self._holds_anything(tenant)]
 
     async def _known_tenants(self) -> list[str]:
@@ -69,7 +69,7 @@ class Lifecycle:
         if not await self._holds_anything(tenant):
             await self._nodes.ask(self._keys.all, ("SREM", self._keys.tenants, tenant), write=True)
             if await self._holds_anything(tenant):
-                # Somebody has written something since.
+                # Another process has written since.
                 await self._nodes.ask(self._keys.all, ("SADD", self._keys.tenants, tenant), write=True)
         self._states.clear()
         return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
@@ -106,7 +106,7 @@ class Lifecycle:
         return len(found) // 2, total
 
     async def _correct_expiry(self, member: bytes, score: bytes) -> None:
-        """It does not expire when the index says so."""
+        """Corrects the index: the conversation does not expire at that time."""
         entry = (await self._states.read(rows.pair_of(member), write=True)).entry
         expires = to_micros(entry.state.conversation.expires_at) if entry else None
         own = Operations()
@@ -122,10 +122,11 @@ class Lifecycle:
         return gone
 
     async def _drop_old_tombstones(self, context: Context, member: bytes, old: int) -> int:
-        """Forgets the graves of one conversation that are older, and notes when to look again."""
+        """Removes the tombstones of one conversation that are older, and schedules the next sweep of it."""
         key = f"{self._keys.conversation(*rows.pair_of(member))}:graves"
         fields = await self._nodes.ask(key, ("HGETALL", key), write=True)
-        # The `n` of the last deletion is a time as well: after so long nobody takes the next conversation for this one.
+        # The `n` of the last deletion is a time as well: after so long, no new conversation can be mistaken for the
+        # deleted one.
         tombstones = {name: int(at) for name, at in zip(fields[::2], fields[1::2], strict=True)}
         forgotten = [name for name, at in tombstones.items() if at <= old]
         own = Operations()
@@ -137,14 +138,14 @@ class Lifecycle:
         return len([name for name in forgotten if name != b"n"])
 
     async def _reschedule(self, context: Context, member: bytes, tombstones: str, time: int | None) -> None:
-        """Notes the time of the oldest grave of a conversation; None where no grave was left."""
+        """Schedules the next sweep for the oldest tombstone of a conversation; None if no tombstone is left."""
         index = self._keys.deleted
         if time is not None:
             await self._nodes.ask(index, ("ZADD", index, time, member), write=True)
             return
         await self._nodes.ask(index, ("ZREM", index, member), write=True)
         if await self._nodes.ask(tombstones, ("EXISTS", tombstones), write=True):
-            # Something was deleted since.
+            # Another message or conversation was deleted since.
             await self._nodes.ask(index, ("ZADD", index, "LT", to_micros(context.now), member), write=True)
 
     async def _drop_tombstones(self, tenant: str) -> None:
@@ -222,7 +223,7 @@ class Lifecycle:
             ),
             *await self._check_lists(context, where, entry),
         ]
-        # What was found while somebody wrote proves nothing.
+        # Problems found while another process wrote prove nothing.
         again = await read.find_state(self._states, context, id) if problems else entry
         return problems if again is not None and again.n == entry.n else []
 
@@ -230,10 +231,10 @@ class Lifecycle:
         key = f"{self._keys.tenant(context.tenant)}:updated_at"
         if await self._nodes.ask(key, ("ZSCORE", key, member), write=False) is None:
             return []
-        return [Problem(where, "it stands in the list of conversations, but is not there")]
+        return [Problem(where, "it is in the list of conversations, but does not exist")]
 
     async def _read_all(self, context: Context, id: str) -> tuple[StoredState | None, list[tuple[int, Message]]]:
-        """A conversation with all its messages, at a moment when nobody wrote to it."""
+        """Reads a conversation with all its messages, at a moment without concurrent writes."""
         while True:
             entry = await read.find_state(self._states, context, id)
             if entry is None:
@@ -263,5 +264,5 @@ class Lifecycle:
         scores = await self._nodes.ask_many([(key, ("ZSCORE", key, member)) for key, member in names])
         for (key, _), score in zip(names, scores, strict=True):
             if score is None:
-                problems.append(Problem(where, f"it does not stand in the list {key!r} where it should"))
+                problems.append(Problem(where, f"it is missing from the list {key!r}"))
         return problems

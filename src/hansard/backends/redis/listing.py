@@ -1,7 +1,7 @@
 """Lists of conversations: sorted sets whose members are a time and an id, so that a page is one range of them.
 
-What stands in a list is only a pointer. The conversations are read from their own places, and one that has moved since
-is not where the page looked for it: the page is read again.
+A member is only a pointer. The conversations are read from their own places; if one has moved since, the page is read
+again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _TRIES = 5
 async def list_conversations(
     nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery, settle: Callable[[str], Awaitable[None]]
 ) -> tuple[list[Conversation], bool]:
-    """`settle` finishes what writers of the tenant have left open: they may have died since the last try."""
+    """`settle` finishes the writes that others have left open in the tenant: they may have died since the last try."""
     page: list[Conversation] = []
     moved, tries = True, 0
     while moved and tries < _TRIES:
-        # Under constant writing, one that moves on and on is shown where it goes to, by a later page or call.
+        # Under constant writing, a conversation that keeps moving is shown at its new position, by a later page or
+        # call.
         await settle(context.tenant)
         page, moved = await _page(nodes, keys, context, query)
         tries += 1
@@ -37,7 +38,7 @@ async def list_conversations(
 async def _page(
     nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery
 ) -> tuple[list[Conversation], bool]:
-    """What matches, one more than the limit if there are more; and whether something moved meanwhile."""
+    """Returns the matches, one more than the limit if there are more; and whether a conversation moved meanwhile."""
     found: list[Conversation] = []
     skip, moved = query.offset, False
     wanted = query.offset + query.limit + 1
@@ -86,7 +87,7 @@ def _list_root(keys: RedisKeys, context: Context, query: ConversationQuery) -> s
 
 
 async def states_of(nodes: Nodes, keys: RedisKeys, tenant: str, ids: Sequence[str]) -> list[StoredState | None]:
-    """Conversations by their ids; None for one that is gone."""
+    """Returns conversations by their ids; None for one that is gone."""
     heads = [f"{keys.conversation(tenant, id)}:head" for id in ids]
     found = await nodes.ask_many([(head, ("HGETALL", head)) for head in heads])
     return [_state_or_none(fields, tenant, id) for id, fields in zip(ids, found, strict=True)]
@@ -102,7 +103,8 @@ def id_of(member: bytes) -> str:
 
 
 async def everything(nodes: Nodes, keys: RedisKeys, tenant: str) -> AsyncIterator[list[bytes]]:
-    """All stands of a tenant's conversations, expired ones too, a page at a time, in the order of their last change."""
+    """Yields the list members of all of a tenant's conversations, including expired ones, by the time of their last
+    change."""
     key = f"{keys.tenant(tenant)}:updated_at"
     low = b"-"
     while True:

@@ -1,8 +1,8 @@
-"""Which server has a key: the only one, or the node of a cluster that serves its slot.
+"""Finds the server of a key: the only one, or the node of a cluster that serves its slot.
 
-Both answer the same questions. Every node has a link for reads, which do not wait for writes to be synced, and a few
-for writes: while one waits for the server, this process prepares the next round of another. What has the same place
-always takes the same link, so that it arrives in the order in which it was sent.
+Both kinds have the same methods. Every node has one connection for reads, which do not wait for writes to be synced,
+and a few for writes: while one waits for the server, this process prepares the next round trip of another. Commands of
+the same place always use the same connection, so that they arrive in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hansard.backends.redis.options import Address, RedisOptions
 from hansard.errors import Closed, HansardError, TimedOut, Unavailable
 
 _PATIENCE = 10.0
-"""Seconds in which a cluster gets to elect a new primary, for calls that have not been applied."""
+"""Seconds for a cluster to elect a new primary, for calls that have not been applied."""
 _PAUSE = 0.1
 _WRITERS = 2
 
 
 class Node:
-    """One server, by its links."""
+    """One server, with its connections."""
 
     def __init__(self, options: RedisOptions, address: Address | None) -> None:
         self.where = options.where if address is None else f"Redis at {address[0]}:{address[1]}"
@@ -40,7 +40,7 @@ class Node:
         return self._writes[hash(key.partition("}")[0]) % _WRITERS] if write else self.reads
 
     async def any_key(self, pattern: str) -> bytes | None:
-        """A key of this server that fits. It may have to look at all of them."""
+        """Returns a key of this server that matches the pattern. It may have to scan all keys."""
         cursor = b"0"
         while True:
             (answer,) = await self.reads.call(("SCAN", cursor, "MATCH", pattern, "COUNT", 10_000))
@@ -60,29 +60,29 @@ class Nodes(Protocol):
     is_cluster: bool
 
     async def ask(self, key: str, command: Command, *, write: bool, changes: bool | None = None) -> Any:
-        """The answer of the server that has the key. Refusals are translated; `NoScriptError` is for the caller.
+        """Returns the answer of the server of the key. Refusals are translated; `NoScriptError` is for the caller.
 
-        `write` asks behind what this process has written before. What `changes` nothing (by default, what is not
-        written) may be repeated when the connection is lost.
+        `write` sends the command after everything that this process has written before. A command that `changes`
+        nothing (by default: any that is not a write) may be repeated if the connection is lost.
         """
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
-        """Reads, each on the server that has its key, in as few round trips as can be."""
+        """Reads, each on the server of its key, in as few round trips as possible."""
 
     async def ask_together(self, key: str, commands: Sequence[Command]) -> list[Any] | None:
-        """Reads of keys with one place, one right after another; None where that cannot be had just now."""
+        """Reads keys of one place in immediate succession; None if that is not possible at the moment."""
 
     async def everywhere(self, command: Command) -> list[Any]:
-        """The answers of all servers that hold data."""
+        """Returns the answers of all servers that hold data."""
 
     async def any_key(self, pattern: str) -> bytes | None:
-        """A key that fits, on any server."""
+        """Returns a key that matches the pattern, on any server."""
 
     async def close(self) -> None: ...
 
 
 class _Alive:
-    """Refuses to work after closing, and in a child that was forked since."""
+    """Refuses calls after closing, and in a forked child process."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -95,7 +95,7 @@ class _Alive:
             raise Unavailable("this store was opened before a fork: open it again in the child", retryable=False)
 
     def close(self) -> bool:
-        """False when there is nothing to close any longer, or it is another process's."""
+        """Returns False if there is nothing left to close, or it belongs to another process."""
         was, self._closed = self._closed, True
         return not was and os.getpid() == self._pid
 
@@ -137,7 +137,7 @@ class SingleServer:
         except TimedOut:
             raise
         except Unavailable:
-            # A read may be repeated: on a new connection, to a server that was restarted or has dropped the old one.
+            # A read may be repeated on a new connection: the server was restarted or has dropped the old one.
             return await self._node.reads.call(*commands)
 
     async def ask_together(self, key: str, commands: Sequence[Command]) -> list[Any] | None:
@@ -168,10 +168,10 @@ class Cluster:
         self._slots: list[tuple[int, int, Address]] = []
         self._refreshing: asyncio.Task[None] | None = None
 
-    # The map
+    # The slot map
 
     async def refresh(self) -> None:
-        """Asks for the map again; callers who come meanwhile share the answer."""
+        """Reads the map again; concurrent callers share the answer."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._load())
         await asyncio.shield(self._refreshing)
@@ -204,7 +204,7 @@ class Cluster:
                 return self._node(address)
         return None
 
-    # Asking
+    # Calls
 
     async def ask(self, key: str, command: Command, *, write: bool, changes: bool | None = None) -> Any:
         self._alive.check()
@@ -219,7 +219,7 @@ class Cluster:
                 answer = await self._follow(answer, key, command, write=write, changes=changing)
                 return _checked(answer, node.where)
             except Unavailable as error:
-                # What has not been applied may be tried again while the cluster elects a new primary.
+                # A call that has not been applied may be repeated while the cluster elects a new primary.
                 if error.outcome == "unknown" or not error.retryable or time.monotonic() > give_up:
                     raise
             await asyncio.sleep(_PAUSE)
@@ -233,7 +233,7 @@ class Cluster:
             return
 
     async def _follow(self, answer: Any, key: str, command: Command, *, write: bool, changes: bool) -> Any:
-        """Asks where the cluster says that the slot is, for good (MOVED) or for this once (ASK)."""
+        """Repeats the command on the node that the cluster names, permanently (MOVED) or for this once (ASK)."""
         for _ in range(5):
             if isinstance(answer, exceptions.MovedError):
                 await self.refresh()
@@ -270,7 +270,7 @@ class Cluster:
                 if isinstance(answer, Exception):
                     alone.append(at)
         for at in alone:
-            # Whatever went wrong: one by one, with the patience that a single question has.
+            # After any failure: one by one, with the retries of a single call.
             answers[at] = await self.ask(*commands[at], write=False)
         return answers
 
@@ -310,7 +310,7 @@ class Cluster:
 
 
 def _address(primary: Sequence[Any], asked: Address) -> Address:
-    """A node may not know its own name: then it is the one that was asked."""
+    """Returns the address of a primary. A node may not know its own name: then it is the one that was asked."""
     host = primary[0].decode() if primary[0] else ""
     return (host if host not in ("", "?") else asked[0], primary[1])
 

@@ -1,4 +1,4 @@
-"""What a URL says of a Redis server: where it is, who asks, and how careful to be."""
+"""The options of a Redis URL: address, credentials and durability."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Address = tuple[str, int]
 
 
 class RedisOptions(Struct, frozen=True, kw_only=True):
-    """How to reach a server, or the nodes of a cluster that are asked first."""
+    """How to reach a server, or the first nodes of a cluster."""
 
     addresses: tuple[Address, ...] = ()
     socket: str | None = None
@@ -36,7 +36,7 @@ class RedisOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The place as errors name it: without the password."""
+        """Returns the address for error messages, without the password."""
         names = self.socket or ",".join(f"{host}:{port}" for host, port in self.addresses)
         return f"Redis at {names}" + (f", database {self.db}" if self.db else "")
 

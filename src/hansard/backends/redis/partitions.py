@@ -1,4 +1,4 @@
-"""The places of a Redis Cluster as `shared.settling` sees them. A script knows the time, so that no fence is needed."""
+"""The places of a Redis Cluster as `shared.settling` sees them. Scripts know the time, so no fence is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hansard.backends.shared.settling import Outgoing, RemovedCounts, WriteMark
 
 
 class _StoredMark(Struct, array_like=True, frozen=True):
-    """Who is going to write what, and which blobs it refers to beforehand."""
+    """The id and stamp of a write in progress, and the blobs that it refers to in advance."""
 
     id: str
     n: int
@@ -72,7 +72,7 @@ class RedisPartitions:
         return RemovedCounts(*await APPLY.run(self._nodes, effect.keys, [id, n, *effect.values]))
 
     async def undo(self, tenant: str, mark: WriteMark) -> None:
-        """Takes back the uses of blobs that a write announced and did not make."""
+        """Removes the blob references that a write announced and did not make."""
         root = self._keys.conversation(tenant, mark.id)
         for sha256 in mark.prepared:
             if not await self._nodes.ask(root, ("HEXISTS", f"{root}:blobs", sha256), write=True):

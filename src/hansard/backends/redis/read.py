@@ -1,7 +1,7 @@
 """Reads of one conversation. A short page takes one round trip; a long walk goes piece by piece.
 
-A reader asks by the head that it knows. If the conversation has changed so that it should have asked otherwise, the new
-head came with the answer, and it asks again.
+A reader builds its request from the state that it remembers. If the conversation has changed so that the request was
+wrong, the new state comes with the answer, and the reader repeats the request.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hansard.errors import TimedOut
 from hansard.model import MAIN, Message, to_micros
 
 Piece = list[tuple[int, StoredMessage]]
-"""Messages in the order of seq, each with its line."""
+"""Messages ordered by seq, each with its segment."""
 _TRIES = 3
 _FIRST = StoredBranch(MAIN, 1)
-"""Where most conversations have all their messages."""
+"""The segment where most conversations have all their messages."""
 
 
 async def _rows(found: Sequence[bytes], id: str) -> list[StoredMessage]:
@@ -45,7 +45,7 @@ async def find_state(states: RedisStateCache, context: Context, id: str) -> Stor
 async def read(
     states: RedisStateCache, context: Context, id: str, wants: Wants
 ) -> tuple[ConversationState, ReadAnswers] | None:
-    """The conversation and the answers, of one moment."""
+    """Returns the conversation and the answers, of one moment."""
     needs_state = bool(wants.runs or wants.spans or wants.last_time_without)
     give_up, tries = 0.0, 0
     while not tries or time.monotonic() < give_up:
@@ -54,7 +54,7 @@ async def read(
         try:
             if needs_state:
                 await moment.read()
-            # While others keep writing, only one round trip is one moment.
+            # While others keep writing, only a single round trip is consistent.
             answers = await answer(moment, id, wants, whole=tries >= _TRIES)
             if not moment.was_read:
                 await moment.read()
@@ -64,7 +64,7 @@ async def read(
         entry = moment.entry
         seen = entry is not None and rules.is_visible(entry.state.conversation, context)
         return (entry.state, answers) if entry and seen else None
-    raise TimedOut(f"others kept changing conversation {id!r} for {PATIENCE:g} seconds", outcome="not_applied")
+    raise TimedOut(f"other writers kept changing conversation {id!r} for {PATIENCE:g} seconds", outcome="not_applied")
 
 
 # Messages
@@ -73,7 +73,7 @@ async def read(
 async def get_messages(states: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
     known = states.known((context.tenant, id)) or await find_state(states, context, id)
     while known is not None:
-        # A branch that is not known may have come since: the answer brings the newest head, which decides.
+        # An unknown branch may be new: the answer brings the newest state, which decides.
         branch = known.state.branches.get(query.branch or known.state.conversation.branch, _FIRST)
         if not _is_short(query, branch, known.largest):
             return await _long(states, context, id, query)
@@ -88,7 +88,7 @@ async def get_messages(states: RedisStateCache, context: Context, id: str, query
 
 
 def _is_short(query: MessageQuery, branch: StoredBranch, largest: int) -> bool:
-    """Whether a page is what it costs: no filter passes over messages, and the bodies cannot pass the bound."""
+    """Returns whether one request reads a page: no filter skips messages, and the bodies fit the byte limit."""
     narrow = (query.roles, query.participant_ids, query.scope, query.since, query.until)
     passes_over = query.pinned is False or any(each is not None for each in narrow)
     if query.sort == "time" or query.limit is None or passes_over:
@@ -103,7 +103,7 @@ def _parts(branch: StoredBranch, query: MessageQuery) -> list[tuple[int, int]]:
 
 
 def _ask(segment: int, upto: int, query: MessageQuery, limit: int, after: int | None = None) -> Ask:
-    """Messages of one line between the query's places, from its end; `after` is where a walk has come to."""
+    """Requests messages of one segment between the query's positions; `after` is where a walk continues."""
     low = query.above[1] if query.above and query.sort == "seq" else 0
     high = min(upto, query.below[1] - 1) if query.below and query.sort == "seq" else upto
     if after is not None:
@@ -119,7 +119,7 @@ def _page(found: Sequence[bytes], id: str, query: MessageQuery, *, cannot_pass: 
 
 
 def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
-    """As many as the limit and the bound in bytes allow, but always one. `cannot_pass` knows that they do."""
+    """Takes messages up to the limits of count and bytes, but at least one. `cannot_pass`: they are known to fit."""
     if cannot_pass:
         return Slice(rows.messages_from(found[: query.limit], id), len(found) > (query.limit or 0))
     messages: list[Message] = []
@@ -136,7 +136,7 @@ def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, ca
 
 
 class Changed(Exception):
-    """The branch is not what the walk began on."""
+    """The branch has changed since the walk began."""
 
 
 async def _long(states: RedisStateCache, context: Context, id: str, query: MessageQuery) -> Slice:
@@ -168,7 +168,7 @@ async def _by_seq(states: RedisStateCache, context: Context, id: str, entry: Sto
 async def _by_time(
     states: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery
 ) -> Slice:
-    """A branch has to be sorted by time as a whole."""
+    """A branch must be read completely to be sorted by time."""
     wanted = [row async for row in _walk(states, context, id, entry, query) if is_wanted(row, query)]
     above = [row for row in wanted if query.above is None or (row.created_at, row.seq) > query.above]
     between = [row for row in above if query.below is None or (row.created_at, row.seq) < query.below]
@@ -178,7 +178,7 @@ async def _by_time(
 
 
 def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
-    """`rules.is_wanted` before a message is made of the row."""
+    """Like `rules.is_wanted`, before a message is made of the row."""
     extra = row.extra
     who, scope = (extra.participant, extra.scope) if extra else (None, None)
     return (
@@ -194,10 +194,10 @@ def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
 async def _walk(
     states: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery
 ) -> AsyncIterator[StoredMessage]:
-    """Every message of a branch between the query's places, in its order."""
+    """Yields every message of a branch between the query's positions, in its order."""
     branch = entry.state.branch(query.branch)
     piece = piece_of(entry)
-    # Short segments share a round trip: a branch of many branches has many.
+    # Short segments share a round trip: a branch of branches has many.
     parts = _parts(branch, query)
     at = 0
     while at < len(parts):
@@ -234,7 +234,7 @@ def _check_same(seen: SeenState, context: Context, entry: StoredState, query: Me
 async def read_segments(
     states: RedisStateCache, context: Context, id: str, entry: StoredState, after_seq: int, limit: int
 ) -> Piece | None:
-    """The next messages of all lines; None when the conversation is gone."""
+    """Returns the next messages of all segments; None if the conversation is gone."""
     segments = sorted(rows.segments_of(entry.state))
     asks = [
         ("ZRANGEBYSCORE", f"messages:{segment}", f"({after_seq}", "+inf", "LIMIT", 0, limit) for segment in segments

@@ -1,8 +1,8 @@
-"""Records: each user's, and those outside any user's view, in a place of their own, so that a batch is all or nothing.
+"""Records: each user's, and those outside any user's view, in a place of their own, so that a batch is atomic.
 
-For each record `data` has its value, `tokens` a mark that changes with every write, `names` its place in the order, and
-`links` the conversation that it belongs to. A record whose conversation is gone, or is another of the same id, is dead:
-readers pass over it, and it is taken away when they meet it.
+For each record `data` has its value, `tokens` a token that changes with every write, `names` its position in the order,
+and `links` the conversation that it belongs to. A record whose conversation is gone, or is another of the same id, is
+dead: readers skip it and remove it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENCE = 30.0
 
 
 class LoadedRecord(Struct):
-    """A record as it lies there: its token, and the birth of its conversation."""
+    """A record as stored: its token, and the birth of its conversation."""
 
     token: str
     record: Record
@@ -66,7 +66,7 @@ class RedisRecords:
         ]
 
     async def _alive(self, context: Context, found: Sequence[LoadedRecord | None]) -> list[LoadedRecord | None]:
-        """None in place of those that this context does not see: expired, or of a conversation that is not there."""
+        """Replaces records that this context does not see by None: expired, or of an invisible conversation."""
         names = sorted({each.record.conversation_id for each in found if each and each.record.conversation_id})
         homes = {name: (await self._states.read((context.tenant, name))).entry for name in names}
         for each in found if self._nodes.is_cluster else ():
@@ -75,7 +75,7 @@ class RedisRecords:
         return [each if each and _is_alive(context, each, homes) else None for each in found]
 
     async def _remove(self, space: str, stored: LoadedRecord) -> bool:
-        """Takes a record away, unless somebody has written it since."""
+        """Removes a record, unless another process has written it since."""
         name = record_member(stored.record.namespace, stored.record.key)
         own = Operations()
         own.check(f"{space}:tokens", name, stored.token)
@@ -117,10 +117,10 @@ class RedisRecords:
             written = await self._try(context, writes)
             if written is not None:
                 return written
-        raise TimedOut(f"others kept changing these records for {_PATIENCE:.0f} seconds", outcome="not_applied")
+        raise TimedOut(f"other writers kept changing these records for {_PATIENCE:.0f} seconds", outcome="not_applied")
 
     async def _try(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None] | None:
-        """The results, or None when somebody else was faster."""
+        """Returns the results, or None if another writer was faster."""
         homes = await self._homes(context, writes)
         current, tokens = await self.find(context, [(write.namespace, write.key) for write in writes])
         changes, results = rules.plan_records(context, writes, current)
@@ -129,7 +129,7 @@ class RedisRecords:
     async def find(
         self, context: Context, keys: Sequence[RecordKey]
     ) -> tuple[dict[RecordKey, Record], dict[bytes, str]]:
-        """Those that the context sees; and for each name that was asked for the token that lies there, '' for none."""
+        """Returns the records that the context sees; and for each requested name the stored token, '' for none."""
         named = {key: record_member(*key) for key in keys}
         stored = await self._load(self._space(context), list(named.values()))
         alive = await self._alive(context, stored)
@@ -137,7 +137,7 @@ class RedisRecords:
         return {key: each.record for key, each in zip(named, alive, strict=True) if each}, tokens
 
     async def _homes(self, context: Context, writes: Sequence[RecordWrite]) -> dict[str, StoredState]:
-        """The conversations that records shall belong to."""
+        """Returns the conversations that records will belong to."""
         homes: dict[str, StoredState] = {}
         for write in writes:
             id = write.conversation_id
@@ -161,7 +161,7 @@ class RedisRecords:
         for step in steps:
             if (await step.run(self._nodes))[0] != 0:
                 return False
-        # Again, lest they were forgotten in between.
+        # Again, in case they were removed meanwhile.
         await asyncio.gather(*(each.run(self._nodes) for each in self._announce(context, changes)))
         return True
 
@@ -174,7 +174,7 @@ class RedisRecords:
         *,
         check_homes: bool = True,
     ) -> list[Operations]:
-        """What to do at each place, in order. One script may do all of it, where there is one server."""
+        """Returns the operations for each place, in order. With one server, one script may do all of them."""
         space, token = self._space(context), secrets.token_hex(8)
         own = Operations()
         for change in changes:
@@ -184,7 +184,7 @@ class RedisRecords:
         return [*self._announce(context, changes), *self._bind(context, changes, homes, check=check_homes), own]
 
     def _announce(self, context: Context, changes: Sequence[RecordChange]) -> list[Operations]:
-        """What others will find the records by, for each place."""
+        """Returns the operations that make the records findable, for each place."""
         tenant, owner, keys = context.tenant, context.user or "", self._keys
         kept = [change.record for change in changes if change.record is not None]
         if not kept:
@@ -200,7 +200,7 @@ class RedisRecords:
     def _bind(
         self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, StoredState], *, check: bool
     ) -> list[Operations]:
-        """Notes at the conversations which records belong to them."""
+        """Adds to the conversations which records belong to them."""
         ties: list[Operations] = []
         for id, entry in homes.items():
             root = self._keys.conversation(context.tenant, id)
@@ -221,13 +221,13 @@ class RedisRecords:
         return found
 
     async def owners(self, tenant: str) -> list[str]:
-        """Whose records there are; '' for those outside any user's view."""
+        """Returns the owners of records; '' for those outside any user's view."""
         key = f"{self._keys.tenant(tenant)}:owners"
         known = sorted(each.decode() for each in await self._nodes.ask(key, ("SMEMBERS", key), write=False))
         return [owner for owner in known if await self.count(tenant, owner)]
 
     async def erase(self, tenant: str, owner: str) -> int:
-        """Removes a whole space; gives how many records that were."""
+        """Removes a whole space; returns how many records it had."""
         space = self._keys.records(tenant, owner)
         number = await self.count(tenant, owner)
         own = Operations()
@@ -238,20 +238,20 @@ class RedisRecords:
         key = f"{self._keys.tenant(tenant)}:owners"
         await self._nodes.ask(key, ("SREM", key, owner), write=True)
         if await self.count(tenant, owner):
-            # Another writer has put one since.
+            # Another writer has added a record since.
             await self._nodes.ask(key, ("SADD", key, owner), write=True)
         return number
 
     async def _drop_expiring(self, tenant: str, owner: str) -> None:
-        """Takes a space from those that are swept, unless a record of it expires."""
+        """Removes a space from the sweep list, unless a record of it expires."""
         spaces, key = self._keys.expiring_records, f"{self._keys.records(tenant, owner)}:expiring"
         await self._nodes.ask(spaces, ("SREM", spaces, pair_member(tenant, owner)), write=True)
         if await self._nodes.ask(key, ("EXISTS", key), write=True):
-            # Another writer has put one since.
+            # Another writer has added a record since.
             await self._nodes.ask(spaces, ("SADD", spaces, pair_member(tenant, owner)), write=True)
 
     async def sweep(self, context: Context, limit: int) -> int:
-        """Removes records that have expired, over all tenants."""
+        """Removes expired records, over all tenants."""
         spaces = await self._nodes.ask(self._keys.all, ("SMEMBERS", self._keys.expiring_records), write=False)
         gone = 0
         for member in sorted(spaces):
@@ -299,7 +299,7 @@ def _put(
 
 
 def _is_orphan(each: LoadedRecord, homes: dict[str, StoredState | None]) -> bool:
-    """Whether its conversation is gone for good: its writer, or the one who deleted it, was cut off in between."""
+    """Returns whether its conversation is gone for good: its writer, or the one that deleted it, was interrupted."""
     id = each.record.conversation_id
     home = homes[id] if id is not None else None
     return id is not None and (home is None or home.birth != each.birth)
@@ -315,7 +315,7 @@ def _is_alive(context: Context, each: LoadedRecord, homes: dict[str, StoredState
 
 
 def _range(query: RecordQuery) -> tuple[bytes, bytes]:
-    """The names between which a scan lies."""
+    """Returns the names between which a scan reads."""
     prefix = record_prefix(query.prefix) + (b"\0" + query.key_prefix.encode() if query.exact else b"")
     low, high = b"[" + prefix, b"(" + prefix + b"\xff"
     if query.after is None:

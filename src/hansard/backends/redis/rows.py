@@ -1,4 +1,4 @@
-"""Values of the model as Redis keeps them, and back. Everything is JSON, so that `redis-cli` shows what is stored."""
+"""Values of the model as Redis stores them, and back. Everything is JSON, so that `redis-cli` shows the data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def decode_as(decoder: msgspec.json.Decoder[T], data: bytes, where: str) -> T:
 
 
 class StateFacts(Struct, array_like=True):
-    """The field `facts` of a head: what few writes change."""
+    """The field `facts` of a head, which few writes change."""
 
     id: str
     user_id: str | None
@@ -57,7 +57,7 @@ class StateFacts(Struct, array_like=True):
 
 
 class Counters(Struct, array_like=True):
-    """The field `counters` of a head: what every append changes."""
+    """The field `counters` of a head, which every append changes."""
 
     updated_at: int
     last_message_at: int | None
@@ -69,7 +69,7 @@ class Counters(Struct, array_like=True):
 
 
 class BranchRow(Struct, array_like=True):
-    """A field `branch:<id>` of a head. The count of a branch that is alone is its conversation's."""
+    """A field `branch:<id>` of a head. The only branch of a conversation has the conversation's count."""
 
     segment: int
     path: tuple[tuple[int, int], ...]
@@ -86,30 +86,30 @@ BRANCH = "branch:"
 
 
 class StoredState(Struct):
-    """A conversation as it is stored. `n` grows with every write to it, and is never given twice."""
+    """A conversation as it is stored. `n` grows with every write to it, and is never used twice."""
 
     n: int
     birth: int
-    """The `n` that it was made with: another conversation of the same id has another."""
+    """The `n` of its creation: another conversation of the same id has another."""
     state: ConversationState
     largest: int
     """The size of its largest body ever."""
     segments: int
-    """The highest number that a segment was ever given."""
+    """The highest segment number ever used."""
 
 
 PIECE = 500
 PIECE_BYTES = 4_000_000
-"""What one round trip of a long walk may bring."""
+"""The most bytes that one round trip of a long walk should read."""
 
 
 def piece_of(entry: StoredState) -> int:
-    """How many messages one round trip of a walk may bring."""
+    """Returns how many messages one round trip of a walk should read."""
     return max(1, min(PIECE, PIECE_BYTES // max(entry.largest, 1)))
 
 
 def state_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
-    """From the fields of a head."""
+    """Decodes the fields of a head."""
     try:
         facts, counters = fields[b"facts"], fields[b"counters"]
         n, birth = int(fields[b"n"]), int(fields[b"birth"])
@@ -177,7 +177,7 @@ def facts_of(state: ConversationState) -> bytes:
 def counters_of(state: ConversationState, largest: int, segments: int) -> bytes:
     it = state.conversation
     updated = to_micros(it.updated_at)
-    # Most appends give both the same moment.
+    # For most appends both are the same time.
     last = updated if it.last_message_at is it.updated_at else to_micros(it.last_message_at)
     return _encode(Counters(updated, last, it.message_count, it.version, state.seq, largest, segments))
 
@@ -190,14 +190,14 @@ def branch_data(branch: StoredBranch, *, alone: bool) -> bytes:
 
 
 def state_changes(before: ConversationState | None, entry: StoredState) -> tuple[list[Any], list[str]]:
-    """Fields of the head to set, as names and values in turn, and fields to remove."""
+    """Returns the fields of the head to set, as names and values in turn, and the fields to remove."""
     after = entry.state
     fields: list[Any] = ["counters", counters_of(after, entry.largest, entry.segments)]
     if before is None or not _same_facts(before, after):
         fields += ["facts", facts_of(after)]
     branches = {} if before is None else before.branches
     alone = len(after.branches) == 1
-    # A branch that is no longer alone, or is alone again, is stored too: its count moves.
+    # If the number of branches changes from or to one, the branches are stored too: their count moves.
     same_company = (len(branches) == 1) == alone
     for id, branch in after.branches.items():
         old = branches.get(id)
@@ -264,7 +264,7 @@ def message_from(row: StoredMessage, conversation_id: str) -> Message:
 
 
 def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[Message]:
-    """Reading is mostly this loop: it makes each message at once."""
+    """Reading is mostly this loop, so it creates each message directly."""
     made: list[Message] = []
     for row in rows:
         format, body = row.format, row.body
@@ -300,12 +300,12 @@ def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[M
 
 
 def rows_of(found: Sequence[bytes], conversation_id: str) -> list[StoredMessage]:
-    """All at once, which is faster than one by one."""
+    """Decodes all rows at once, which is faster than one by one."""
     try:
         rows = _MESSAGES.decode(b"[" + b",".join(found) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError):
         rows = []
-    # One that is damaged is named by looking at each.
+    # Decode one by one to name the damaged row.
     return rows if len(rows) == len(found) else [row_of(data, conversation_id) for data in found]
 
 
@@ -314,14 +314,14 @@ def messages_of(found: Sequence[bytes], conversation_id: str) -> list[Message]:
 
 
 def size_of(row: StoredMessage) -> int:
-    """The bytes of a message's content as its reader gets it, blobs put back."""
+    """Returns the bytes of a message's content as readers get it, with its blobs restored."""
     size = len(row.body) if row.body.isascii() else len(row.body.encode())
     if row.extra is None:
         return size
     return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in row.extra.blobs)
 
 
-# Beside the messages
+# Summaries, records, usage
 
 
 def summary_of(data: bytes, conversation_id: str) -> Summary:
@@ -348,7 +348,7 @@ def stored_summary(summary: Summary) -> bytes:
 
 
 class RecordHeader(Struct, array_like=True):
-    """What stands before a record's value, which is JSON or, when `raw`, bytes."""
+    """The header before a record's value, which is JSON or, if `raw`, bytes."""
 
     namespace: tuple[str, ...]
     key: str
@@ -358,7 +358,7 @@ class RecordHeader(Struct, array_like=True):
     expires_at: int | None
     conversation_id: str | None
     birth: int | None
-    """Of the conversation that it belongs to."""
+    """The birth of the conversation that it belongs to."""
     raw: bool
 
 
@@ -378,12 +378,12 @@ def stored_record(record: Record, birth: int | None) -> bytes:
         birth,
         raw,
     )
-    # JSON text has no raw newline in it, so the first one ends the header.
+    # JSON text contains no raw newline, so the first one ends the header.
     return _encode(header) + b"\n" + (record.value if raw else _encode(record.value))
 
 
 def record_of(data: bytes) -> tuple[Record, int | None]:
-    """A record, and the birth of the conversation that it belongs to."""
+    """Returns a record, and the birth of the conversation that it belongs to."""
     header, _, value = data.partition(b"\n")
     it = decode_as(_RECORD, header, "a record")
     record = Record(
@@ -416,6 +416,6 @@ def usage_of(day: str, field: bytes, value: bytes) -> UsageRow:
 
 
 def pair_of(member: bytes) -> tuple[str, str]:
-    """From `keys.pair_member`."""
+    """Splits a member made by `keys.pair_member`."""
     tenant, name = codec.decode(member, "an index over all tenants")
     return tenant, name

@@ -1,4 +1,4 @@
-"""The Lua scripts, and how they are run: by their hash, and by their text where a server does not know them yet."""
+"""The Lua scripts, run by their hash, or by their text if a server does not know them yet."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Script(Struct, frozen=True):
     changes: bool = True
 
     async def run(self, nodes: Nodes, keys: Sequence[str], values: Sequence[Any], *, write: bool = True) -> Any:
-        """On the server that has the first key."""
+        """Runs the script on the server of the first key."""
         rest = (len(keys), *keys, *values)
         try:
             return await nodes.ask(keys[0], ("EVALSHA", self.sha1, *rest), write=write, changes=self.changes)
         except NoScriptError:
-            # A server that was restarted, or a replica that took over: nothing was run, and the text teaches it.
+            # The server was restarted, or a replica took over: nothing was run, and the text loads the script.
             return await nodes.ask(keys[0], ("EVAL", self.text, *rest), write=write, changes=self.changes)
 
 

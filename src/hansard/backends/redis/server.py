@@ -1,4 +1,4 @@
-"""What a server is, and what its settings promise: asked once, when a store is opened, and by `check`."""
+"""The version and settings of a server, read once when a store is opened, and by `check`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from hansard.model import Problem
 
 OLDEST = (6, 2)
 FORMAT = 1
-"""How keys and values are laid out: see docs/reference/backends/redis.md."""
+"""The version of the layout of keys and values: see docs/backends/redis.md."""
 _log = logging.getLogger("hansard.redis")
 
 
 class RedisServer(Struct, frozen=True):
-    """One server, as it says itself."""
+    """One server, by its own information."""
 
     info: Mapping[str, str]
     settings: Mapping[str, str] | None
-    """None where we may not ask."""
+    """None if we are not permitted to read them."""
 
     @property
     def durability(self) -> Durability:
-        """What an acknowledged write survives. Only a log that is synced before the answer survives the machine."""
+        """Returns what an acknowledged write survives.
+
+        Only a log that is synced before the answer survives the machine.
+        """
         settings = self.settings or {}
         synced = settings.get("appendonly") == "yes" and settings.get("appendfsync") == "always"
         return "machine" if synced else "process"
@@ -48,7 +51,7 @@ class RedisServer(Struct, frozen=True):
 
 
 async def inspect(nodes: Nodes) -> list[RedisServer]:
-    """Every server that holds data."""
+    """Reads the information of every server that holds data."""
     infos = await nodes.everywhere(("INFO",))
     settings: list[Mapping[str, str] | None] = []
     try:
@@ -56,7 +59,7 @@ async def inspect(nodes: Nodes) -> list[RedisServer]:
             pairs = zip(answer[::2], answer[1::2], strict=True)
             settings.append({name.decode(): value.decode("utf-8", "replace") for name, value in pairs})
     except (Denied, Unavailable, FormatMismatch):
-        # Services that run Redis for others often forbid CONFIG. Then we claim no more than we know.
+        # Hosted Redis services often forbid CONFIG. Then we claim no more than we know.
         settings = [None] * len(infos)
     return [RedisServer(_fields(info), setting) for info, setting in zip(infos, settings, strict=True)]
 
@@ -67,7 +70,7 @@ def _fields(info: bytes) -> dict[str, str]:
 
 
 async def prepare(nodes: Nodes, keys: RedisKeys) -> list[RedisServer]:
-    """Refuses a server that is too old, and a keyspace that is not ours; marks an empty one as ours."""
+    """Refuses a server that is too old and a keyspace of another program; marks an empty one as ours."""
     servers = await inspect(nodes)
     for server in servers:
         _refuse_old(server)
@@ -115,9 +118,9 @@ async def _format(nodes: Nodes, keys: RedisKeys) -> bytes | None:
 
 
 async def _refuse_foreign(nodes: Nodes, keys: RedisKeys) -> None:
-    """Keys under our prefix, but not our mark: somebody else lives there."""
+    """Refuses a prefix with keys but without our format key: another program uses it."""
     name = await nodes.any_key(f"{keys.prefix}:*")
-    # Another process may have claimed the place, and begun to fill it, a moment ago.
+    # Another process may have claimed the prefix, and begun to fill it, a moment ago.
     if name is not None and await _format(nodes, keys) is None:
         raise FormatMismatch(
             f"there are keys under {keys.prefix + ':'!r} that Hansard did not write, such as {name!r}: "

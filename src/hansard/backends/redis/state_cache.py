@@ -1,7 +1,7 @@
-"""Conversations as this process knows them, and how it looks again.
+"""Conversations as this process remembers them, and how it reads them again.
 
-What is remembered is never trusted: a write happens only if the head still has the `n` that it was planned on, and a
-read gets the head again when its `n` is another. Remembering only saves the round trip, or the transfer.
+A remembered state is never trusted: a write happens only if the head still has the `n` that it was planned on, and a
+read gets the head again if its `n` differs. The cache only saves the round trip, or the transfer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAST_N: tuple[Ask, ...] = (("HGET", "graves", "n"),)
 
 
 class SeenState(Struct, frozen=True):
-    """A conversation at one moment, and what else was asked."""
+    """A conversation at one moment, and the answers to other commands of that moment."""
 
     entry: StoredState | None
     answers: list[Any]
@@ -45,7 +45,10 @@ class RedisStateCache:
         self._expected: dict[Name, StoredState] = {}
 
     async def read(self, name: Name, asks: Sequence[Ask] = (), *, write: bool = False) -> SeenState:
-        """The conversation now, with answers of the same moment. A writer looks behind what it has sent before."""
+        """Reads the conversation with answers of the same moment.
+
+        A writer's read follows everything that it has sent before.
+        """
         root = self._keys.conversation(*name)
         known = self._known.get(name)
         if known is not None and not write:
@@ -68,7 +71,7 @@ class RedisStateCache:
         return SeenState(entry, answers)
 
     async def _reschedule(self, root: str, known: StoredState, asks: Sequence[Ask]) -> list[Any] | None:
-        """Answers to plain commands, if the conversation is as it was known after them, and so when they were given."""
+        """Returns answers to plain commands, if the conversation has not changed while they were read."""
         commands: list[Command] = []
         for command, part, *rest in asks:
             if command in _SCRIPTED:
@@ -86,15 +89,15 @@ class RedisStateCache:
         return self._known.get(name)
 
     def latest(self, name: Name) -> StoredState | None:
-        """As it will be when what was sent has arrived, or else as it was last seen."""
+        """Returns the state after all writes that were sent, or else the state that was last read."""
         return self._expected.get(name) or self._known.get(name)
 
     def expect(self, name: Name, entry: StoredState) -> None:
-        """A write was sent: the next one of this process builds on it without waiting for the answer."""
+        """Records a write that was sent: the next one of this process builds on it without waiting for the answer."""
         self._expected[name] = entry
 
     def put(self, name: Name, entry: StoredState) -> None:
-        """It was seen, or a write of it was acknowledged."""
+        """Remembers a state that was read or acknowledged."""
         known = self._known.get(name)
         if known is None or known.n <= entry.n:
             self._known[name] = entry
@@ -114,9 +117,9 @@ class RedisStateCache:
 
 
 class Moment:
-    """A conversation at one stamp: the one that it begins with, or else that of its first look.
+    """A conversation at one stamp: the initial one, or else that of its first read.
 
-    A later look that finds another stamp raises `Overtaken`. So all answers are of the same moment.
+    A later read that finds another stamp raises `Overtaken`. So all answers are of the same moment.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Moment:
         self.entry = entry
         self.was_read = False
         self.last_n = entry.n if entry else 0
-        """The stamp of the conversation; where there is none, that of its deletion. Only writers learn the latter."""
+        """The stamp of the conversation; if there is none, that of its deletion. Only writers read the latter."""
         self._states = states
         self._name = name
         self._write = write

@@ -1,4 +1,4 @@
-"""Redis, one server or a cluster: see `keys` for what lies where, `transaction` for how it is written."""
+"""Redis, one server or a cluster: `keys` says where data is stored, `transaction` how it is written."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from hansard.contract.types import (
 from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRow
 
 _INTERVAL = 0.05
-"""Seconds between two looks of somebody who waits for others' writes."""
+"""Seconds between two polls for other processes' writes."""
 _LARGEST_BATCH = 50_000
-"""So that a command can carry it (see `batch`) whatever ids, participants and usage the messages have."""
+"""Small enough for one command (see `batch`) whatever ids, participants and usage the messages have."""
 
 
 class RedisStorage:
@@ -62,7 +62,7 @@ class RedisStorage:
         )
 
     async def open(self) -> None:
-        """Looks at the server, or refuses it."""
+        """Checks the server, or refuses it."""
         servers = await server.prepare(self.nodes, self.keys)
         if all(each.durability == "machine" for each in servers):
             self._capabilities = structs.replace(self._capabilities, durability="machine")
@@ -98,7 +98,7 @@ class RedisStorage:
         return await read.read_rows(self._states, context, id, after_seq, limit, max_bytes)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
-        """Own writes are heard of at once, others' at the next look."""
+        """Returns at once after a write of this process, and at the next poll after others'."""
         name = (context.tenant, id)
         signals = self._writer.signals
         deadline = time.monotonic() + timeout
@@ -120,7 +120,7 @@ class RedisStorage:
         await self._writer.settle(context.tenant)
         return await tenant_data.participations(self.nodes, self.keys, self._states, context, participant_id, limit)
 
-    # Beside conversations
+    # Outside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
         return await self._records.get(context, keys)

@@ -1,4 +1,4 @@
-"""What a tenant keeps beside its conversations: blobs, usage, and who takes part where."""
+"""A tenant's blobs and usage, and which participants take part in which conversations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOREVER = "9999-99-99"
 
 
 async def run_operations(nodes: Nodes, operations: Operations) -> list[int]:
-    """Operations at one place, without conditions. Returns how many blobs and records went."""
+    """Runs operations at one place, without conditions. Returns how many blobs and records they removed."""
     return (await operations.run(nodes))[1:] if operations.values else [0, 0]
 
 
@@ -31,14 +31,15 @@ async def put_blob(nodes: Nodes, keys: RedisKeys, tenant: str, sha256: str, data
     own = Operations()
     own.add("keep", keys.bucket(tenant, sha256), sha256, data, to_micros(keep_until))
     known = ("SADD", keys.tenants, tenant)
-    # Before, so that the tenant is known when it holds something; then, lest it be forgotten in between.
+    # Before the commit, so that the tenant is known as soon as it holds data; and after, in case it was removed
+    # meanwhile.
     await nodes.ask(keys.tenants, known, write=True)
     await run_operations(nodes, own)
     await nodes.ask(keys.tenants, known, write=True)
 
 
 async def get_blobs(nodes: Nodes, keys: RedisKeys, tenant: str, digests: Sequence[str]) -> dict[str, bytes]:
-    """One after another: each may be large."""
+    """One after another, because each may be large."""
     found: dict[str, bytes] = {}
     for sha256 in dict.fromkeys(digests):
         key = f"{keys.bucket(tenant, sha256)}:data:{sha256}"
@@ -54,7 +55,7 @@ async def has_blobs(nodes: Nodes, keys: RedisKeys, tenant: str, digests: Sequenc
 
 
 async def damaged_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> AsyncIterator[str]:
-    """The hashes of blobs whose bytes have another."""
+    """Yields the hashes of blobs whose bytes have another hash."""
     async for _, digests in _blobs(nodes, keys, tenant):
         for sha256 in digests:
             data = (await get_blobs(nodes, keys, tenant, [sha256])).get(sha256)
@@ -68,7 +69,7 @@ async def has_any_blob(nodes: Nodes, keys: RedisKeys, tenant: str) -> bool:
 
 
 async def measure_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> tuple[int, int]:
-    """How many blobs a tenant has, and how many bytes."""
+    """Returns the number and total size of a tenant's blobs."""
     number = size = 0
     async for bucket, digests in _blobs(nodes, keys, tenant):
         names = [f"{bucket}:data:{sha256}" for sha256 in digests]
@@ -87,7 +88,7 @@ async def _blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> AsyncIterator[tu
 
 
 async def sweep_blobs(nodes: Nodes, keys: RedisKeys, context: Context, limit: int) -> int:
-    """Removes blobs of a tenant that nothing needs any longer."""
+    """Removes blobs of a tenant that are no longer needed."""
     gone = 0
     now = to_micros(context.now)
     for digit in BUCKETS:
@@ -102,7 +103,7 @@ async def sweep_blobs(nodes: Nodes, keys: RedisKeys, context: Context, limit: in
 
 
 async def erase_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> int:
-    """All of a tenant's, however long they were to be kept, but those that somebody has come to refer to meanwhile."""
+    """Removes all blobs of a tenant, regardless of their keeping time, but not those that a message now refers to."""
     number = 0
     for digit in BUCKETS:
         bucket = keys.bucket(tenant, digit)
@@ -136,7 +137,7 @@ async def _days(nodes: Nodes, root: str, since: str | None = None, until: str | 
 
 
 async def erase_usage(nodes: Nodes, keys: RedisKeys, tenant: str, user_id: str | None) -> int:
-    """Removes the rows of a user, or all of them; gives how many that were."""
+    """Removes the rows of a user, or all of them; returns how many."""
     number = 0
     root = keys.usage(tenant)
     for day in await _days(nodes, root):
@@ -157,7 +158,7 @@ async def erase_usage(nodes: Nodes, keys: RedisKeys, tenant: str, user_id: str |
 async def participations(
     nodes: Nodes, keys: RedisKeys, states: RedisStateCache, context: Context, participant_id: str, limit: int
 ) -> list[Participation]:
-    """The marks say where to look; a mark where nothing is found any longer is taken away."""
+    """Reads the conversations that the index names, and removes entries whose messages are gone."""
     key = keys.participant(context.tenant, participant_id)
     marks = await nodes.ask(key, ("HGETALL", key), write=False)
     found: list[Participation] = []
@@ -181,7 +182,7 @@ async def _ids_by(
     states: RedisStateCache, context: Context, entry: StoredState, participant_id: str, limit: int
 ) -> list[str]:
     id = entry.state.conversation.id
-    # Whose conversation it is matters to what is answered, not to whether the mark is right.
+    # The owner decides what is returned, not whether the index entry is right.
     whole = Context(context.tenant, NOT_YET)
     ids: list[str] = []
     after = 0

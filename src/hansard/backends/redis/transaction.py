@@ -1,9 +1,9 @@
 """One conversation in Redis, as an operation sees it.
 
 The rules are Python, and Redis runs Lua. So a write remembers the conversation, or reads it, decides, and sends one
-script that compares the stamp and applies everything at once. Where somebody else was faster nothing has happened, and
-the operation is run again (`backends.optimistic`). On one server a write leaves its turn as soon as it is sent, and the
-next one builds on what the conversation is going to be: so many writes to one conversation share a round trip.
+script that compares the stamp and applies everything at once. If another writer was faster, nothing has happened, and
+the operation runs again (`backends.shared.optimistic`). On one server a write ends its turn as soon as it is sent, and
+the next one builds on the expected state: so many writes to one conversation share a round trip.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from hansard.contract.types import Context, ConversationState
 from hansard.errors import Unsupported
 
 _HOPEFUL = 10_000
-"""Ids and tombstones up to which the script checks each. More of them would leave no room for the messages."""
+"""Up to this number of ids and tombstones the script checks each. More would leave no room for the messages."""
 _MANY = 1000
 
 
 class RedisWriter:
-    """Runs operations, each in its turn."""
+    """Runs operations, one at a time for each conversation."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RedisWriter:
             if moment is None:
                 moment = Moment(self.states, (context.tenant, id), write=True)
                 if last is not None and last.assumed is not None:
-                    # It will ask the same again: the answer comes with the state.
+                    # It will ask the same again: read the answer together with the state.
                     prefetched = last.assumed, await answer(moment, id, last.assumed)
                 if not moment.was_read:
                     await moment.read()
@@ -87,14 +87,14 @@ class RedisWriter:
             turn.leave()
 
     async def commit(self, batch: WriteBatch) -> RemovedCounts | None:
-        """What went elsewhere with a write; None when it has not happened."""
+        """Returns what a write removed elsewhere; None if the write has not happened."""
         if batch.crosses:
             return await self._settling.commit(batch)
         failed, *gone = await batch.own.run(self.nodes)
         return None if failed else RemovedCounts(*gone)
 
     async def settle(self, tenant: str) -> None:
-        """Before a place is read that writes to other places change."""
+        """Settles writes before a place is read that writes to other places change."""
         if self.nodes.is_cluster:
             await self._settling.settle(tenant)
 
@@ -107,11 +107,11 @@ class RedisWriter:
 class RedisTransaction:
     has_applied = False
     assumed: Wants | None = None
-    """What was answered without asking; the script checks it."""
+    """The questions that were answered without reading; the script checks the answers."""
     _segments = 0
-    """How many new segments the operation has asked for."""
+    """How many new segments the operation has requested."""
     _runs: Sequence[Run] = ()
-    """What was read in full: `apply` need not read it again."""
+    """Runs that were read completely: `apply` need not read them again."""
     _messages: Sequence[Placed] = ()
     _summaries: Sequence[bytes] = ()
     _tokens: Mapping[bytes, str] = {}
@@ -190,9 +190,9 @@ class RedisTransaction:
         )
 
     def _new_batch(self) -> WriteBatch:
-        """A batch that happens only if the conversation, or its absence, is still what was found."""
+        """Returns a batch that applies only if the conversation, or its absence, is unchanged."""
         moment, writer = self._moment, self._writer
-        # Never given twice, and growing over deletions: from the clock, or else one more than the last.
+        # Never used twice, and growing across deletions: from the clock, or else one more than the last.
         n = max(moment.last_n + 1, time.time_ns() // 1000)
         batch = WriteBatch(writer.keys, self.context.tenant, self.id, n, cluster=writer.nodes.is_cluster)
         if moment.entry is not None:
@@ -236,7 +236,7 @@ class RedisTransaction:
         leaving.participants = [each.decode() for each in users]
 
     async def _counts(self, digests: Sequence[str]) -> dict[str, int]:
-        """How many messages refer to each of these blobs."""
+        """Returns how many messages refer to each of these blobs."""
         pieces = [digests[at : at + _MANY] for at in range(0, len(digests), _MANY)]
         answers = await self._moment.read([("HMGET", "blobs", *piece) for piece in pieces])
         counts = [count for piece in answers for count in piece]
@@ -249,14 +249,14 @@ class RedisTransaction:
                 capability="atomic_batch",
             )
         homes = {self.id: after} if after else {}
-        # The batch checks by itself that the conversation is what it should be.
+        # The batch itself checks that the conversation is unchanged.
         steps = self._writer.records.steps(self.context, changes.records, self._tokens, homes, check_homes=False)
         merged(steps).add_to(batch.own)
 
     async def _commit(self, batch: WriteBatch, after: StoredState | None) -> RemovedCounts:
         states, name = self._writer.states, (self.context.tenant, self.id)
         try:
-            # In a cluster a write takes several steps, so that the next could overtake it.
+            # In a cluster a write takes several steps, so the next one could overtake it.
             if after is not None and not self._writer.nodes.is_cluster:
                 states.expect(name, after)
                 self._turn.leave()

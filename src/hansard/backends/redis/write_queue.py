@@ -1,6 +1,6 @@
-"""Whose turn it is to write to a conversation, among the writers of this process.
+"""Queues the writers of this process to one conversation.
 
-They would overtake each other otherwise, and each would decide again and again.
+Without turns they would overtake each other, and each would decide again and again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Queue:
 
 
 Queues = dict[Name, _Queue]
-"""Those that somebody has, or waits for."""
+"""The queues that have a holder or waiters."""
 
 
 class Turn:
@@ -31,7 +31,7 @@ class Turn:
         self._queue: _Queue | None = None
 
     async def take(self) -> None:
-        """Waits for the turn, unless it has it."""
+        """Waits for the turn, unless it is held already."""
         if self._queue is not None:
             return
         queue = self._queues.get(self._name)
@@ -46,7 +46,7 @@ class Turn:
         self._queue = queue
 
     def leave(self) -> None:
-        """The next one may go on. It may be called again."""
+        """Lets the next writer continue. May be called again."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.lock.release()

@@ -1,13 +1,13 @@
--- What follows from a write elsewhere, done once and in order, however often and by whomever it is tried (see ops.lua).
--- Only a cluster needs it: on one server a write and what follows from it are one script.
+-- Applies the effects of a write at one place, once and in order, however many processes try it (see ops.lua).
+-- Only a cluster needs it: on one server a write and its effects are one script.
 --
 -- KEYS: 1  a sorted set of this place: for each conversation, the n of its newest write that was applied here
 --       …  every key that the operations name, by their numbers
 -- ARGV: 1  the conversation   2  the n of the write
 --       …  operations
--- Answer: {blobs that went, records that went}, also when it was applied before, but not longer than an hour.
+-- Answer: {blobs removed, records removed}, also if it was applied before, for up to an hour.
 
--- Whoever still holds a write of yesterday gave up long ago (see `settling.DEADLINE`): so long is remembered, no longer.
+-- Applied writes are remembered for a day: a writer gives up long before that (see `settling.DEADLINE`).
 local DAY = 86400
 -- How long a writer may take from its commit to its receipt.
 local HOUR = 3600

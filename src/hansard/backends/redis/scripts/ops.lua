@@ -1,4 +1,4 @@
--- What a write may do to keys. This is put before write.lua and apply.lua, and runs nothing by itself.
+-- The operations of a write on keys. This file is loaded before write.lua and apply.lua, and runs nothing by itself.
 --
 -- An operation is: its name, the number of its key in KEYS, how many values follow, the values. An operation with a name
 -- in small letters is one of those below; any other name is a command of Redis, which gets the key and the values.
@@ -10,7 +10,7 @@
 local blobs, records = 0, 0
 local operations = {}
 
--- A conversation's stand in a list.      key: sorted set;   values: the old member or '', the new one or ''
+-- A conversation's position in a list.   key: sorted set;   values: the old member or '', the new one or ''
 function operations.move(key, old, new)
   if old ~= '' then redis.call('ZREM', key, old) end
   if new ~= '' then redis.call('ZADD', key, 0, new) end
@@ -31,7 +31,7 @@ function operations.use(bucket, sha256, conversation, n)
   redis.call('ZREM', bucket .. ':idle', sha256)
 end
 
--- A conversation no longer refers to a blob, which goes when nothing needs it and its time is over. An n that is lower
+-- A conversation no longer refers to a blob, which is removed when unused and its time is over. An n that is lower
 -- than that of the use is of a release that came late: the conversation has referred to the blob again since.
 --                                        key: bucket;       values: SHA-256, conversation or '', its n, now
 function operations.release(bucket, sha256, conversation, n, now)
@@ -51,7 +51,7 @@ function operations.release(bucket, sha256, conversation, n, now)
   blobs = blobs + 1
 end
 
--- A use that a write announced and did not make, unless another write has announced it since. The blob stays until it is
+-- Removes a use that a write announced and did not make, unless another write has announced it since. The blob stays until it is
 -- released, or until a sweep.            key: bucket;       values: SHA-256, conversation, n of the write
 function operations.undo(bucket, sha256, conversation, n)
   local uses = bucket .. ':uses:' .. sha256
@@ -61,7 +61,7 @@ function operations.undo(bucket, sha256, conversation, n)
   if time and redis.call('EXISTS', uses) == 0 then redis.call('ZADD', bucket .. ':idle', time, sha256) end
 end
 
--- A record goes with its conversation, unless it belongs to it no longer.
+-- Removes a record with its conversation, unless it no longer belongs to it.
 --                                        key: records;      values: the record's name, the conversation and its birth
 function operations.drop(space, name, link)
   if redis.call('HGET', space .. ':links', name) ~= link then return end
@@ -83,20 +83,20 @@ function operations.bury(key, ...)
   end
 end
 
--- A mark that nothing newer has renewed. key: hash;         values: field, n
+-- Removes a mark that is not renewed.    key: hash;         values: field, n
 function operations.forget(key, field, n)
   local marked = redis.call('HGET', key, field)
   if marked and tonumber(marked) <= tonumber(n) then redis.call('HDEL', key, field) end
 end
 
--- A member of an index that is still where it was found: it moves, or goes.
+-- Moves or removes a member of an index, if it is still where it was found.
 --                                        key: sorted set;   values: member, score found, new score or ''
 function operations.correct(key, member, found, score)
   if redis.call('ZSCORE', key, member) ~= found then return end
   if score == '' then redis.call('ZREM', key, member) else redis.call('ZADD', key, score, member) end
 end
 
--- A member of an index that names a key which is not there any longer.
+-- Removes a member of an index that names a missing key.
 --                                        key: sorted set;   values: member, key in the same place
 function operations.unlist(key, member, named)
   if redis.call('EXISTS', named) == 0 then redis.call('ZREM', key, member) end

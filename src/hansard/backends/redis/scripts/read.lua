@@ -1,18 +1,18 @@
--- A conversation's head, if its reader does not know it yet, and what else is asked of it, at one moment.
+-- Reads a conversation's head, if the reader does not know it yet, and the answers of other commands, at one moment.
 --
 -- KEYS: 1  the head   …  every key that the commands name, by their numbers
 -- ARGV: 1  the n of the head that the reader knows, '' for none
 --       …  commands: a name, the number of a key, how many values follow, the values.
---          `find` gets the root of the conversation's keys and ids of messages; `pinned` gets the root, a line, and a
---          command with values for the line's pinned seqs; `span` gets the root, a line, and two seqs; `last` gets the
---          root, how many lines follow, the lines, how many ids follow, the ids of messages, and runs of messages, each
---          a line and two seqs; any other is a command of Redis. Of two seqs, the first is before the messages meant.
+--          `find` gets the root of the conversation's keys and ids of messages; `pinned` gets the root, a segment, and a
+--          command with values for the segment's pinned seqs; `span` gets the root, a segment, and two seqs; `last` gets the
+--          root, how many segments follow, the segments, how many ids follow, the ids of messages, and runs of messages, each
+--          a segment and two seqs; any other is a command of Redis. Of two seqs, the first is before the messages meant.
 -- Answer: {the head as fields and values in turn, or false when the reader knows it, the answer of each command, …}.
 --         An empty head means that there is no such conversation.
---         `find` answers with the place (its line and seq) and the message of each id, both false for one that is not there.
+--         `find` answers with the place (its segment and seq) and the message of each id, both false for one that is not there.
 --         `pinned` answers with the messages of the seqs that its command gives.
 --         `span` answers with how many messages there are between the seqs, and the first and the last seq of them.
---         `last` answers with the newest message on these lines that is none of these ids and in none of the runs.
+--         `last` answers with the newest message on these segments that is none of these ids and in none of the runs.
 
 -- Each of these gets its key, and where its values begin and end in ARGV: there may be more than a call can take.
 
@@ -46,7 +46,7 @@ local function span(root, from)
   return { redis.call('ZCOUNT', key, low, upto), first or '0', last or '0' }
 end
 
--- The newest message of a line that is not left out, and its seq. `without` has the seqs of messages by themselves.
+-- The newest message of a segment that is not left out, and its seq. `without` has the seqs of messages by themselves.
 local function newest(key, without, runs)
   local upto = '+inf'
   while true do
