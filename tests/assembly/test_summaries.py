@@ -309,7 +309,7 @@ def test_one_that_cancels_itself(store: sync.Store) -> None:
 
 def test_one_that_hangs(store: sync.Store) -> None:
     talk(store, 60)
-    with pytest.raises(TimedOut, match=r"no answer in 0\.05 seconds"):
+    with pytest.raises(TimedOut, match=r"did not answer within 0\.05 seconds"):
         store.summarize("c", Hanging(), timeout=0.05)
     prompt = store.assemble_prompt("c", summarizer=Hanging(), summary_timeout=0.05)
     assert "no answer" in prompt.problems[0]

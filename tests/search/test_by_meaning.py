@@ -77,7 +77,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedder that fails is tried again soon. A search waits until all is embedded, however busy the machine is."""
-    monkeypatch.setattr(search_modes, "_SETTLING", PATIENCE)
+    monkeypatch.setattr(search_modes, "_WAIT_SECONDS", PATIENCE)
     monkeypatch.setattr(embedder_task, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(embedder_task, "_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(embedder_task, "PATIENCE", 0.2)
@@ -261,7 +261,7 @@ def test_a_search_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
         async with hansard.connect("memory://", embedder=model) as store:
             await store.append("c", Message("user", "An old car."))
             await store.embed()
-            monkeypatch.setattr(search_modes, "_SETTLING", 0.05)
+            monkeypatch.setattr(search_modes, "_WAIT_SECONDS", 0.05)
 
             async def slowly(texts: Sequence[str]) -> Sequence[Sequence[float]]:
                 if texts != ["vehicle"]:
@@ -342,7 +342,7 @@ def test_however_much_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mos
 
 def test_what_changes_no_text_makes_nobody_read_it_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    original = embedder_task.Embeddings._compared
+    original = embedder_task.Embeddings._missing_vectors
 
     async def watched(self: embedder_task.Embeddings, key: embedder_task.Key, number: int) -> embedder_task.Refresh:
         looked.append(number)
@@ -352,7 +352,7 @@ def test_what_changes_no_text_makes_nobody_read_it_all_again(monkeypatch: pytest
         async with hansard.connect("memory://", embedder=Model()) as store:
             await store.append("c", [Message("user", f"car {number}", id=f"m{number}") for number in range(400)])
             await store.embed()
-            monkeypatch.setattr(embedder_task.Embeddings, "_compared", watched)
+            monkeypatch.setattr(embedder_task.Embeddings, "_missing_vectors", watched)
             await store.update_conversation("c", title="Cars")
             await found(store, "car")
             assert looked == []

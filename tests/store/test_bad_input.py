@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     ),
     "naive time": (lambda s: _with(s, created_at=NAIVE), "created_at has no time zone"),
     "text for a time": (lambda s: _with(s, created_at="2026-01-01"), "created_at must be a datetime, not a str"),
-    "time beyond utc": (lambda s: _with(s, created_at=EDGE), "which UTC cannot say"),
+    "time beyond utc": (lambda s: _with(s, created_at=EDGE), "which is out of range in UTC"),
     # Options
     "on_duplicate": (lambda s: s.append("c", [], on_duplicate="last"), "on_duplicate is 'last': one of"),
     "negative version": (lambda s: s.append("c", [], expected_version=-1), "expected_version is -1"),

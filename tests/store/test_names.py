@@ -69,7 +69,7 @@ def test_times(store: hansard.sync.Store, name: str, time: Any, kept: datetime) 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"timestamp": "yesterday"}, "created_at is 'yesterday', which is no time: write it as"),
+        ({"timestamp": "yesterday"}, "created_at is 'yesterday', which is not a time: write it as"),
         ({"timestamp": "2026-01-31T12:00:00"}, "created_at has no time zone"),
         ({"createdAt": 1767225600000}, "created_at must be a datetime, not a int"),
         ({"id": "a", "messageId": "a"}, "a message says its 'id' twice, once as 'messageId'"),

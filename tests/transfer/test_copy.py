@@ -302,7 +302,7 @@ def test_a_conversation_deleted_meanwhile_is_taken_back() -> None:
 def test_none_keeps_nothing_and_says_so() -> None:
     async def check() -> None:
         report = await (await rich()).copy_to(Store(NoneBackend()))
-        assert [loss.what for loss in report.losses] == ["none keeps nothing: nothing was stored"]
+        assert [loss.what for loss in report.losses] == ["none stores nothing: nothing was stored"]
         assert not report.verified
         assert (report.conversations, report.messages) == (6, 37)
 
@@ -341,7 +341,7 @@ def test_no_blobs_and_no_records() -> None:
         report = await store.copy_to(odd.store())
         assert report.verified
         assert report.blobs == 0
-        assert {loss.what for loss in report.losses} == {"memory keeps no records"}
+        assert {loss.what for loss in report.losses} == {"memory cannot store records"}
         assert not odd.inner.storage.tenants["default"].blobs
         for id in ("pictures", "pictures-too"):
             mine, theirs = await store.get_messages(id), await odd.store().get_messages(id)

@@ -149,10 +149,13 @@ def _first(lines: list[Any], kind: str, **where: Any) -> Any:
         (lambda lines: _first(lines, "message", id="m1")["message"].update(id=""), "is empty"),
         (lambda lines: _first(lines, "message", id="m1")["message"].update(id="x" * 300), "the limit is 256"),
         (lambda lines: _first(lines, "message", id="m1")["message"].update(id="a\0b"), "NUL"),
-        (lambda lines: _first(lines, "message", id="m1")["message"].update(seq=0), "seq 0 does not lie"),
-        (lambda lines: _first(lines, "message", id="m2")["message"].update(seq=1), "seq 1 does not lie"),
-        (lambda lines: _first(lines, "message", id="m6")["message"].update(seq=99), "seq 99 does not lie"),
-        (lambda lines: _first(lines, "message", id="m1").update(line=77), "no branch of the conversation reads line"),
+        (lambda lines: _first(lines, "message", id="m1")["message"].update(seq=0), "seq 0 is not between"),
+        (lambda lines: _first(lines, "message", id="m2")["message"].update(seq=1), "seq 1 is not between"),
+        (lambda lines: _first(lines, "message", id="m6")["message"].update(seq=99), "seq 99 is not between"),
+        (
+            lambda lines: _first(lines, "message", id="m1").update(line=77),
+            "no branch of the conversation reads segment",
+        ),
         (lambda lines: _first(lines, "message", id="m1")["message"].update(content=5), "is not text"),
         (
             lambda lines: _first(lines, "message", id="m1")["message"].update(created_at="2020-01-01T00:00:00"),
@@ -177,7 +180,10 @@ def _first(lines: list[Any], kind: str, **where: Any) -> Any:
         (lambda lines: lines.insert(1, {"type": "end", "messages": 0, "sha256": ""}), "did not begin"),
         (lambda lines: lines.insert(1, dict(_first(lines, "summary"))), "outside of a conversation"),
         (lambda lines: lines.insert(2, dict(lines[-3])), "inside a conversation"),
-        (lambda lines: _first(lines, "conversation", id="branched")["lanes"][1].update(line=2), "numbered apart"),
+        (
+            lambda lines: _first(lines, "conversation", id="branched")["lanes"][1].update(line=2),
+            "do not have distinct numbers",
+        ),
         (lambda lines: _first(lines, "conversation", id="mine").update(seq=2**40), "out of range"),
         (lambda lines: _first(lines, "conversation", id="mine")["conversation"].update(version=10**30), "out of range"),
         (lambda lines: _first(lines, "message", id="m2")["message"].update(id="m1"), "have the same id"),
@@ -227,7 +233,7 @@ def test_nobody_names_a_blob_that_the_file_does_not_hold() -> None:
         await thief.append("thief", [Message("user", ["x"], id="m")])
         stolen = [json.loads(line) async for line in thief.export()]
         stolen[2]["message"]["blobs"] = [[picture, 10240, [0]]]
-        with pytest.raises(Corrupt, match="does not stand before the message"):
+        with pytest.raises(Corrupt, match="does not come before the message"):
             await store.import_(sealed(stolen))
         assert await store.get_conversation("thief") is None
 

@@ -122,7 +122,7 @@ def test_a_users_view_moves_only_its_own() -> None:
         with pytest.raises(hansard.Denied, match="belongs to another user"):
             await other.user("u_2").import_(everything)
         await (bare := Store(MemoryBackend())).user("u_1").records.put(("own",), "k", 1)
-        with pytest.raises(hansard.Denied, match="another space"):
+        with pytest.raises(hansard.Denied, match="belong to another user"):
             await other.user("u_2").import_([line async for line in bare.export()])
         with pytest.raises(hansard.ValidationError, match="reads only that user's"):
             [line async for line in store.user("u_2").export(user_id="u_1")]

@@ -63,7 +63,9 @@ class Admin(StorePart):
         `Unsupported` unless `capabilities.vacuum`.
         """
         name = self.capabilities.name
-        self._view.need(self.capabilities.vacuum, "vacuum", f"vacuum: {_NOTHING.get(name, 'it has no such operation')}")
+        self._view.require(
+            self.capabilities.vacuum, "vacuum", f"vacuum: {_NOTHING.get(name, 'it has no such operation')}"
+        )
         before = (await self.stats()).bytes
         await cast(Vacuuming, self._backend).vacuum()
         return Vacuumed(before, (await self.stats()).bytes)

@@ -31,7 +31,7 @@ from hansard.model import (
     Usage,
 )
 from hansard.store import checks, drafts, read_query, vector_records
-from hansard.store.core import StorePart, after_a_write
+from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.records import Delete, Put, Records, checked_writes
 
 _FIRST: OnDuplicate = "first"
@@ -200,7 +200,7 @@ class AppendMethods(StorePart):
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         if self._view.titles is not None and appended.stored:
-            with after_a_write():
+            with outcome_unknown_on_failure():
                 version = await self._view.titles.after(self._backend, context, id, append, appended)
             appended = structs.replace(appended, version=version or appended.version)
         return await self._whole(context, appended, made.blobs) if _have_blobs(appended.messages) else appended
@@ -213,11 +213,11 @@ class AppendMethods(StorePart):
             raise ValidationError("records are written with messages, and there are none: use records.write")
         if writes:
             can = self.capabilities.append_records
-            self._view.need(can, "append_records", "write records and messages in one commit: use records.write")
+            self._view.require(can, "append_records", "write records and messages in one commit: use records.write")
         return tuple(writes)
 
     async def _whole(self, context: Context, appended: Appended, blobs: Mapping[str, bytes]) -> Appended:
-        with after_a_write():
+        with outcome_unknown_on_failure():
             whole = await read_query.with_blobs(self._view, context, appended.messages, "inline", blobs)
         # Fewer if one of them has been deleted since.
         return structs.replace(appended, messages=whole) if len(whole) == len(appended.messages) else appended
@@ -264,7 +264,7 @@ class AppendMethods(StorePart):
     ) -> Appended:
         if number == 0:
             return await self._backend.append(context, id, structs.replace(append, drafts=piece))
-        with after_a_write():
+        with outcome_unknown_on_failure():
             rest = structs.replace(append, drafts=piece, expected_version=None)
             return await self._backend.append(context, id, rest)
 
@@ -301,7 +301,7 @@ class AppendMethods(StorePart):
         context = self._view.context()
         async with vector_records.removal(self._backend, context, id) as removal:
             appended = await self._backend.replace_messages(context, id, replace)
-            await removal.forget_missing()
+            await removal.delete_missing()
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         return await self._whole(context, appended, made.blobs)

@@ -14,7 +14,7 @@ class Blobs(StorePart):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        view.need(view.backend.capabilities.blobs, "blobs", "store blobs")
+        view.require(view.backend.capabilities.blobs, "blobs", "store blobs")
 
     async def put(self, data: bytes) -> Blob:
         """Stores the bytes `data`. A blob that no message refers to is deleted after `rules.BLOB_GRACE`."""

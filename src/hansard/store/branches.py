@@ -14,7 +14,7 @@ from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
 from hansard.store import checks, vector_records
 from hansard.store.append import AppendMethods
-from hansard.store.core import StorePart, after_a_write
+from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.messages import MessageMethods
 
 _FORK_BATCH = 500
@@ -47,7 +47,7 @@ class BranchMethods(StorePart):
         """
         checks.only_one(at=at, before=before, empty=empty or None)
         limits = self.limits
-        self._view.need(self.capabilities.branches, "branches", "branch")
+        self._view.require(self.capabilities.branches, "branches", "branch")
         new = NewBranch(
             id=ids.branch_id() if branch_id is None else checks.id_of(branch_id, "branch_id", limits),
             source=checks.optional_id(source, "source", limits),
@@ -94,7 +94,7 @@ class BranchMethods(StorePart):
         context = self._view.context()
         async with vector_records.removal(self._backend, context, id) as removal:
             receipt = await self._backend.delete_branch(context, id, name, expected)
-            await removal.forget_missing()
+            await removal.delete_missing()
         return receipt
 
     async def fork(
@@ -134,12 +134,12 @@ class BranchMethods(StorePart):
                 await self._take_back(context, target)
             raise
         try:
-            await self._copy_line(id, made.id, branch, last)
+            await self._copy_branch(id, made.id, branch, last)
         except BaseException:
-            with after_a_write():
+            with outcome_unknown_on_failure():
                 await self._backend.delete_conversation(context, made.id)
             raise
-        with after_a_write():
+        with outcome_unknown_on_failure():
             copied = await self._backend.get_conversation(context, made.id)
         if copied is None:
             # It was deleted at once, for example with its tenant.
@@ -153,14 +153,14 @@ class BranchMethods(StorePart):
 
         Deletes only a conversation with exactly our creation time and no writes; any other belongs to another caller.
         """
-        with after_a_write():
+        with outcome_unknown_on_failure():
             found = await self._backend.get_conversation(context, target.id)
             if found is not None and found.created_at == target.created_at and not found.version:
                 expected = 0 if self.capabilities.compare_and_swap else None
                 with suppress(Conflict):
                     await self._backend.delete_conversation(context, target.id, expected)
 
-    async def _copy_line(self, source: str, target: str, branch: str | None, last: str | None) -> None:
+    async def _copy_branch(self, source: str, target: str, branch: str | None, last: str | None) -> None:
         append = AppendMethods(self._view).append
         batch: list[Message] = []
         reached = last is None

@@ -1,4 +1,4 @@
-"""Arguments, checked before anything is written: each wrong one has its own error, naming the value and the remedy."""
+"""Argument checks, made before anything is written. Each error names the value and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def id_of(value: object, what: str, limits: Limits) -> str:
-    """An id as text. Integers become strings, as the callers of other stores expect."""
+    """Returns an id as text. Integers become strings, as users of other stores expect."""
     if type(value) is not str:
         value = _as_id(value, what)
     if not value:
@@ -62,7 +62,7 @@ def message_id(value: object, limits: Limits) -> str:
 def text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise ValidationError(f"{what} must be text, not {_kind(value)}")
-    # A subclass, such as a member of a StrEnum, is kept as the plain text that it is.
+    # A subclass, such as a member of a StrEnum, becomes plain text.
     plain = value if type(value) is str else str.__str__(value)
     return plain if plain.isascii() else codec.check_text(plain, what)
 
@@ -78,7 +78,7 @@ def role(value: object) -> str:
 
 
 def one_of(value: T, choices: Collection[object], what: str) -> T:
-    """The choice that the value equals: plain text, where the value is of a subclass."""
+    """Returns the choice that equals the value: plain text even if the value is of a subclass."""
     if type(value) is str and value in choices:
         return value
     for choice in choices:
@@ -100,18 +100,18 @@ def time(value: object, what: str) -> datetime:
     try:
         return value.astimezone(UTC)
     except OverflowError as error:
-        raise ValidationError(f"{what} is {value.isoformat()}, which UTC cannot say") from error
+        raise ValidationError(f"{what} is {value.isoformat()}, which is out of range in UTC") from error
 
 
 def time_of(value: object, what: str) -> datetime:
-    """A time as a mapping may hold it: a datetime, or text as ISO 8601 says it."""
+    """Returns a time from a mapping: a datetime, or text in ISO 8601."""
     if not isinstance(value, str):
         return time(value, what)
     try:
         read = datetime.fromisoformat(value)
     except ValueError as error:
         raise ValidationError(
-            f"{what} is {value[:50]!r}, which is no time: write it as 2026-01-31T12:00:00Z"
+            f"{what} is {value[:50]!r}, which is not a time: write it as 2026-01-31T12:00:00Z"
         ) from error
     return time(read, what)
 
@@ -121,12 +121,12 @@ def optional_time(value: object, what: str) -> datetime | None:
 
 
 def moment(value: object, now: datetime, what: str) -> datetime:
-    """A time, or an age before now."""
+    """Returns a time, given as one or as an age before now."""
     return _shifted(now, value, what, back=True) if isinstance(value, timedelta) else time(value, what)
 
 
 def deadline(value: object, now: datetime, what: str) -> datetime | None:
-    """A time, or how long from now; None for never."""
+    """Returns a time, given as one or as a duration from now; None for never."""
     return _shifted(now, value, what) if isinstance(value, timedelta) else optional_time(value, what)
 
 
@@ -134,11 +134,11 @@ def _shifted(now: datetime, by: timedelta, what: str, *, back: bool = False) -> 
     try:
         return now - by if back else now + by
     except OverflowError as error:
-        raise ValidationError(f"{what} lies {by.days:,} days from now, beyond what a datetime can say") from error
+        raise ValidationError(f"{what} lies {by.days:,} days from now, beyond the range of a datetime") from error
 
 
 MOST = 1 << 62
-"""A number that every storage can keep."""
+"""The largest number that every storage can store."""
 
 
 def count(value: object, what: str, most: int = MOST, least: int = 1) -> int:
@@ -154,7 +154,7 @@ def optional_count(value: object, what: str, least: int = 0) -> int | None:
 
 
 _MOST_SECONDS = 10**9
-"""Some thirty years: no clock of an event loop counts further than it needs to."""
+"""About thirty years, which every event loop's clock can represent."""
 
 
 def seconds(value: object, what: str) -> float:
@@ -184,22 +184,22 @@ def texts(value: object, what: str) -> tuple[str, ...]:
 
 
 def items(value: Any, what: str, of: str) -> list[Any]:
-    """The elements of anything that has some, but for text, whose characters are not meant."""
-    # A type such as `list[str]` claims to be iterable, too.
+    """Returns the elements of any iterable except text, whose characters are never meant."""
+    # A type such as `list[str]` also claims to be iterable.
     if isinstance(value, str | bytes | type) or not isinstance(value, Iterable):
         raise ValidationError(f"{what} must be a list of {of}, not {_kind(value)}")
     return list(value)
 
 
 def function(value: T, what: str) -> T:
-    """A function, or None."""
+    """Returns a function, or None."""
     if value is not None and not callable(value):
         raise ValidationError(f"{what} must be a function, not {_kind(value)}")
     return value
 
 
 def summarizer(value: T) -> T:
-    """An instance of a `Summarizer`."""
+    """Returns an instance of a `Summarizer`."""
     if isinstance(value, type) or not callable(getattr(value, "summarize", None)):
         raise ValidationError(
             f"summarizer must be an object with an async method summarize(request), not {_kind(value)}"
@@ -208,12 +208,12 @@ def summarizer(value: T) -> T:
 
 
 def filter_set(value: object, what: str) -> frozenset[str] | None:
-    """A filter; None or nothing in it filters nothing."""
+    """Returns a filter as a set; None if it is None or empty, which filters nothing."""
     return None if value is None else frozenset(texts(value, what)) or None
 
 
 def struct(value: object, kind: type[T], what: str) -> T:
-    """A value of the model, given as one or as a mapping of its fields, whose names may be written in camelCase."""
+    """Returns a value of the model, given as one or as a mapping of its fields, named in snake_case or camelCase."""
     if isinstance(value, kind):
         _, plain = codec.snapshot(_fields_of(value), what)  # type: ignore[arg-type]
     elif isinstance(value, Mapping):
@@ -232,13 +232,13 @@ def struct(value: object, kind: type[T], what: str) -> T:
 
 
 def _fields_of(value: msgspec.Struct) -> dict[str, Any]:
-    """The fields that are not at their default, which is how msgspec writes them."""
+    """Returns the fields that are not at their default, as msgspec writes them."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(value)}
     return {name: given for name, given in msgspec.structs.asdict(value).items() if given is not defaults[name]}
 
 
 def _in_snake_case(plain: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """With `displayName` as `display_name`, unless both are there."""
+    """Renames `displayName` to `display_name`, unless both are present."""
     names = {_in_camel_case(name): name for name in known if name not in plain}
     return {names.get(name, name): value for name, value in plain.items()}
 
@@ -249,7 +249,7 @@ def _in_camel_case(name: str) -> str:
 
 
 def only_one(**given: object) -> None:
-    """At most one of these may be given."""
+    """Raises if more than one of these is given."""
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise ValidationError(f"{' and '.join(names)} cannot be used together")

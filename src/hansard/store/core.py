@@ -85,14 +85,14 @@ class View:
             embeddings=self.embeddings,
         )
 
-    def need(self, holds: bool, capability: str, what: str) -> None:
+    def require(self, holds: bool, capability: str, what: str) -> None:
         """Raises `Unsupported` unless `holds`."""
         if not holds:
             raise Unsupported(f"the {self.backend.capabilities.name} backend cannot {what}", capability=capability)
 
 
 @contextmanager
-def after_a_write() -> Iterator[None]:
+def outcome_unknown_on_failure() -> Iterator[None]:
     """Marks the outcome of a failure as unknown: something was stored before it."""
     try:
         yield

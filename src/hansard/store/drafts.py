@@ -1,4 +1,4 @@
-"""Messages on their way in: checked, encoded once, large base64 moved out."""
+"""Drafts of messages: checked, encoded once, with large base64 moved into blobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hansard.store import checks
 
 _MOST_TOKENS = 10**15
 _MOST_COST = 1e15
-"""So that sums of them fit the integers of every storage."""
+"""Limits a cost so that sums fit the integers of every storage."""
 
 
 _LONG = 1_000_000
-"""Characters of a text that is long."""
+"""Texts with more characters than this are long."""
 _DEEP = 4
-"""How deep in content a long text is looked for: `[{"image_url": {"url": ...}}]`."""
+"""How deep in content to look for a long text: `[{"image_url": {"url": ...}}]`."""
 
 
 class Drafts(Struct, frozen=True, gc=False):
@@ -42,11 +42,11 @@ _OTHER_NAMES = {
     "updatedAt": "updated_at",
     "traceId": "trace_id",
 }
-"""What other stores call these fields."""
+"""The names of these fields in other stores."""
 
 
 def as_message(value: object) -> Message:
-    """A message given as one, or as a mapping such as `{"role": "user", "content": "Hello"}`."""
+    """Returns a message given as one, or as a mapping such as `{"role": "user", "content": "Hello"}`."""
     if isinstance(value, Message):
         return value
     if not isinstance(value, Mapping):
@@ -85,7 +85,7 @@ def as_messages(value: object) -> list[Message]:
 
 
 def are_long(messages: Iterable[Message]) -> bool:
-    """Whether some text is so long that checking it would hold up an event loop."""
+    """Whether any text is so long that checking it would block the event loop noticeably."""
     for message in messages:
         content = message.content
         if len(content) > _LONG if type(content) is str else _is_long(content, _DEEP):
@@ -107,9 +107,9 @@ def make_drafts(messages: Iterable[Message], limits: Limits) -> Drafts:
 
 
 def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Draft:
-    """A checked draft; the bytes that it moved out are added to `blobs`."""
+    """Returns a checked draft, and adds the bytes that it moved out of the content to `blobs`."""
     if message.blobs:
-        raise ValidationError("a message read with blobs='refs' lacks what was moved out of it: read it with 'inline'")
+        raise ValidationError("a message read with blobs='refs' lacks the content of its blobs: read it with 'inline'")
     given_id = message.id != ""
     format = format_of(message.content, message.format)
     body = codec.body_of(message.content, format, limits)
@@ -131,7 +131,7 @@ def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Dra
 
 
 def format_of(content: Any, format: str | None) -> str:
-    """The vocabulary of the content: as given, else `text` for a string and `json` for anything else."""
+    """Returns the format of the content: as given, else `text` for a string and `json` for anything else."""
     if not format:
         return "text" if isinstance(content, str) else "json"
     format = checks.text(format, "format")
@@ -141,7 +141,7 @@ def format_of(content: Any, format: str | None) -> str:
 
 
 def _rare_fields(message: Message) -> dict[str, Any]:
-    """What most messages leave at its default, checked where it is not."""
+    """Returns the fields that most messages leave at their default, checked where they are not."""
     fields: dict[str, Any] = {}
     if message.participant is not None:
         fields["participant"] = participant(message.participant)
@@ -164,7 +164,7 @@ def _rare_fields(message: Message) -> dict[str, Any]:
 
 def participant(value: object) -> Participant:
     if type(value) is Participant and value.metadata is None and value.kind in KINDS:
-        # What nearly all are: nothing to convert, and nothing in it that can be changed.
+        # Nearly all are like this: nothing to convert, and nothing mutable.
         names = (value.kind, value.id, value.kind if value.display_name is None else value.display_name)
         if all(type(name) is str and name.isascii() for name in names):
             return value

@@ -1,15 +1,16 @@
-"""Vectors beside the messages: made behind the appends, in batches, and never in the way of a write.
+"""The vectors of messages: computed in batches after the appends, without delaying any write.
 
-A write only notes which chunks of a conversation it touched. A task of its own then looks at each: what has no vector,
-or one of another text, is embedded; what is gone loses its vector. An embedder that fails or hangs is logged, and tried
-again later. What a process had not come to when it ended is found by the next one: each tenant has a place in the order
-of change up to which everything is done, and each conversation the version that its vectors belong to.
+A write only notes which chunks of a conversation it changed. A background task then compares each chunk with its
+messages: it embeds messages that have no vector or one of another text, and deletes vectors of deleted messages. If the
+embedder fails or hangs, that is logged and tried again later. Work that a process left unfinished is found by the next
+one: each tenant has a position in the order of changes up to which everything is done, and each conversation the
+version that its vectors belong to.
 
-All of it lies in records of the tenant:
+All of it is stored in records of the tenant:
 
-- `("hansard", "vectors", conversation, embedder)`: a record a chunk, under its number; `version` in the record `state`,
-  and `leases`, the chunks with messages in progress and when to look at them again
-- `("hansard", "embedding")`: a record an embedder, with its place
+- `("hansard", "vectors", conversation, embedder)`: one record for each chunk, by its number, and the record `state`
+  with the `version` and `leases`: the chunks with messages in progress, and when to compare them again
+- `("hansard", "embedding")`: one record for each embedder, with its position
 """
 
 from __future__ import annotations
@@ -40,30 +41,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hansard.embeddings")
 
-_LOOKED_AT = 64
-"""Chunks that are looked at before what they lack is embedded."""
+_COMPARED_AT_ONCE = 64
+"""Chunks that are compared before their missing vectors are computed."""
 _MOST_WAITING = 10_000
-"""Conversations that are remembered to be looked at."""
+"""Conversations that are remembered as waiting."""
 _PAGE = 100
 _GATHER = 0.01
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _OVERLAP, _LONG_OVERLAP = 5_000_000, 600_000_000
-"""Microseconds before a place that are looked at again, the second after a start: clocks of others may be behind."""
+"""Microseconds before a position that are listed again; the second after a start.
+
+Other processes' clocks may be behind.
+"""
 
 Key = tuple[str, str]
 """A tenant and a conversation."""
 
 
-def keeping(view: View, embedder: Embedder) -> Embeddings:
-    """What keeps the vectors of an embedder in the view's store."""
+def embeddings_in(view: View, embedder: Embedder) -> Embeddings:
+    """Returns the object that keeps the vectors of an embedder in the view's store."""
     capabilities = view.backend.capabilities
-    view.need(capabilities.records or not capabilities.keeps, "records", "keep vectors: it has no records")
+    view.require(capabilities.records or not capabilities.keeps, "records", "store vectors: it has no records")
     page = view.limits.page_bytes
     return Embeddings(view.backend, vectors.checked(embedder), view.clock, view.tasks, page)
 
 
 class Refresh(Struct):
-    """A chunk that was looked at."""
+    """A chunk that was compared with its messages."""
 
     key: Key
     number: int
@@ -72,11 +76,11 @@ class Refresh(Struct):
     lacking: list[tuple[Message, str]]
     is_changed: bool
     is_part: bool = False
-    """What it lacks is not all embedded yet."""
+    """Some of its missing vectors are not computed yet."""
 
 
 class Growing(Struct):
-    """A conversation with messages in progress whose leases run: nobody may ever write that they have ended."""
+    """A conversation with messages in progress under a lease: their end may never be written."""
 
     updated_at: int
     leases: dict[int, int] = {}
@@ -102,15 +106,15 @@ class Embeddings:
         self._tasks = tasks
         self._page_bytes = page_bytes
         self._task: Task[None] | None = None
-        self._alone_now = 0
-        """How many are at it who want no task in the background meanwhile."""
+        self._suspensions = 0
+        """How many callers currently want no background task."""
         self._waiting: dict[Key, set[int] | None] = {}
-        """Chunks to look at; None for all of the conversation."""
+        """Chunks to compare; None for all of the conversation."""
         self._seen: dict[Key, tuple[int, int]] = {}
-        """The version of a conversation that is looked at, and when it was written, in microseconds."""
+        """The version of a conversation that is being compared, and when it was written, in microseconds."""
         self._growing: dict[Key, Growing] = {}
         self._to_list: set[str] = set()
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self._done: Counter[str] = Counter()
         self._careful = 0
         """How many more times one text is embedded alone, after a failure."""
@@ -122,29 +126,29 @@ class Embeddings:
     # Noting
 
     def note(self, tenant: str, id: str, seqs: Iterable[int] | None) -> None:
-        """These messages were written; None for any of the conversation."""
+        """Notes that these messages were written; None for any of the conversation."""
         if not self._backend.capabilities.keeps:
             return
         key = (tenant, id)
         if len(self._waiting) >= _MOST_WAITING and key not in self._waiting:
-            # Too much to remember: it is listed again, from the place that is kept.
-            self._places.pop(tenant, None)
+            # Too many to remember: list them again, from the stored position.
+            self._positions.pop(tenant, None)
         elif seqs is None:
             self._waiting[key] = None
         elif (chunks := self._waiting.setdefault(key, set())) is not None:
             chunks.update(seq // CHUNK for seq in seqs)
-        if tenant not in self._places:
+        if tenant not in self._positions:
             self._to_list.add(tenant)
         self._wake_if_due()
 
     def start_over(self, tenant: str) -> None:
-        """What came with times of its own, as copies do, lies before the place: everything is listed again."""
-        self._places[tenant] = vector_records.LONG_AGO
+        """Lists everything again: copies bring their own times, which may be before the stored position."""
+        self._positions[tenant] = vector_records.LONG_AGO
         self._to_list.add(tenant)
         self._wake_if_due()
 
     def _wake_if_due(self) -> None:
-        if self.in_background and not self._alone_now and (self._to_list or self._waiting):
+        if self.in_background and not self._suspensions and (self._to_list or self._waiting):
             self._wake()
 
     def _wake(self) -> Task[None]:
@@ -155,26 +159,26 @@ class Embeddings:
             self._task.add_done_callback(self._tasks.discard)
         return self._task
 
-    async def settle(self, tenant: str, seconds: float) -> bool:
-        """Waits for what is under way, up to a time; whether all of the tenant's messages have their vectors."""
+    async def wait_until_done(self, tenant: str, seconds: float) -> bool:
+        """Waits up to `seconds` for work in progress; returns whether all of the tenant's messages have vectors."""
         self._to_list.add(tenant)
         done, _ = await asyncio.wait({self._wake()}, timeout=seconds)
         return bool(done) and not self._waiting and not self._to_list
 
     async def complete(self, tenant: str) -> int:
-        """Embeds all that has no vector yet, and gives how many messages that were. Raises where it cannot."""
+        """Computes all missing vectors and returns how many messages had none. Raises if it cannot."""
         before = self._done[tenant]
         self._to_list.add(tenant)
-        async with self._alone():
+        async with self._suspended():
             while self._to_list or self._waiting:
                 await self._step()
         return self._done[tenant] - before
 
     async def rebuild(self, tenant: str, *, forget_others: bool = False) -> AsyncIterator[int]:
-        """Forgets the embedder's vectors of the tenant and makes them anew; yields how many are done."""
+        """Deletes the embedder's vectors of the tenant and computes them again; yields how many are done."""
         own = self.embedder.name
-        async with self._alone():
-            await vector_records.forget_embedders(
+        async with self._suspended():
+            await vector_records.delete_embedders(
                 self._backend, self.context(tenant), lambda name: forget_others or name == own
             )
             await vector_records.place_of(self._backend, self.context(tenant), self.embedder.name)
@@ -185,16 +189,16 @@ class Embeddings:
                 yield self._done[tenant] - before
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Without the task in the background meanwhile."""
-        self._alone_now += 1
+    async def _suspended(self) -> AsyncIterator[None]:
+        """Suspends the background task."""
+        self._suspensions += 1
         try:
             if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
                 self._task.cancel()
                 await asyncio.wait({self._task})
             yield
         finally:
-            self._alone_now -= 1
+            self._suspensions -= 1
             self._wake_if_due()
 
     # Working
@@ -209,7 +213,7 @@ class Embeddings:
             except Closed:
                 return
             except Exception as error:
-                logger.warning("embedding goes on in %g seconds: %s: %s", pause, type(error).__name__, error)
+                logger.warning("embedding continues in %g seconds: %s: %s", pause, type(error).__name__, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -220,13 +224,13 @@ class Embeddings:
             await self._work()
 
     async def _list(self, tenant: str) -> None:
-        """Notes the conversations of a tenant that were written since its place, and those whose leases ran out."""
+        """Notes the conversations of a tenant that were written since its position, and those whose leases ran out."""
         context = self.context(tenant)
         self._note_lapsed(context)
-        place = self._places.get(tenant)
+        place = self._positions.get(tenant)
         if place is None:
             place = await vector_records.place_of(self._backend, context, self.embedder.name) - _LONG_OVERLAP
-        are_ours_noted = tenant in self._places
+        are_ours_noted = tenant in self._positions
         query = ConversationQuery(archived=None, sort="updated_at", newest_first=False, limit=_PAGE)
         above, last, more = (place - _OVERLAP, ""), place, True
         while more and len(self._waiting) < _MOST_WAITING:
@@ -235,10 +239,10 @@ class Embeddings:
             if page:
                 last = max(last, to_micros(page[-1].updated_at))
                 above = (to_micros(page[-1].updated_at), page[-1].id)
-        self._places[tenant] = last
+        self._positions[tenant] = last
         if not more:
             self._to_list.discard(tenant)
-            await self._save_place(tenant)
+            await self._save_position(tenant)
 
     async def _note_changed(self, context: Context, page: Sequence[Conversation], are_ours_noted: bool) -> None:
         keys = [(self._namespace(each.id), vector_records.STATE) for each in page]
@@ -250,7 +254,7 @@ class Embeddings:
                 leases = {int(chunk): until for chunk, until in state.value["leases"].items()}
                 self._growing[key] = Growing(to_micros(conversation.updated_at), leases)
                 self._note_lapsed(context)
-            # What this process writes it has noted itself; after a start there may be more.
+            # This process has noted its own writes; after a start there may be others.
             if version != conversation.version and (conversation.message_count or state is not None):
                 self._waiting[key] = self._waiting.get(key) if are_ours_noted else None
 
@@ -262,16 +266,16 @@ class Embeddings:
                 chunks |= due
 
     async def _work(self) -> None:
-        """Looks at some chunks, embeds what they lack, and writes them.
+        """Compares some chunks, embeds what they lack, and writes them.
 
-        After a failure one text at a time, each in its turn: one that cannot be embedded stops no other.
+        After a failure it embeds one text at a time, in turn, so that a text that cannot be embedded stops no other.
         """
         looked: list[Refresh] = []
         lacking = 0
-        most = 1 if self._careful else _LOOKED_AT
+        most = 1 if self._careful else _COMPARED_AT_ONCE
         try:
             while lacking < BATCH and len(looked) < most and (picked := await self._pick()) is not None:
-                looked.append(await self._look(*picked))
+                looked.append(await self._compare(*picked))
                 lacking += len(looked[-1].lacking)
             if self._careful and lacking > 1:
                 self._turn += 1
@@ -287,14 +291,14 @@ class Embeddings:
             if isinstance(error, Exception):
                 self._careful = BATCH
             for each in looked:
-                self._again(each.key, each.number)
+                self._requeue(each.key, each.number)
             raise
         for tenant, id in list(self._seen):
             if self._waiting.get((tenant, id)) == set():
                 await self._finish(tenant, id)
 
     async def _pick(self) -> tuple[Key, int] | None:
-        """The next chunk, taken off the list."""
+        """Removes the next chunk from the list and returns it."""
         for key in list(self._waiting):
             if key not in self._seen or self._waiting.get(key, set()) is None:
                 image = await self._backend.read_image(self.context(key[0]), key[1])
@@ -311,8 +315,8 @@ class Embeddings:
                 return key, number
         return None
 
-    def _again(self, key: Key, number: int) -> None:
-        """A chunk comes again, behind all others: what cannot be embedded stops nobody else."""
+    def _requeue(self, key: Key, number: int) -> None:
+        """Puts a chunk at the end of the list, so that one that cannot be embedded does not block the others."""
         chunks = self._waiting.pop(key, set())
         if chunks is not None:
             chunks.add(number)
@@ -322,14 +326,14 @@ class Embeddings:
         self._waiting.pop(key, None)
         self._seen.pop(key, None)
 
-    async def _look(self, key: Key, number: int) -> Refresh:
+    async def _compare(self, key: Key, number: int) -> Refresh:
         try:
-            return await self._compared(key, number)
+            return await self._missing_vectors(key, number)
         except BaseException:
-            self._again(key, number)
+            self._requeue(key, number)
             raise
 
-    async def _compared(self, key: Key, number: int) -> Refresh:
+    async def _missing_vectors(self, key: Key, number: int) -> Refresh:
         tenant, id = key
         context = self.context(tenant)
         (record,) = await self._backend.get_records(context, [(self._namespace(id), vector_records.key_of(number))])
@@ -353,7 +357,7 @@ class Embeddings:
         return Refresh(key, number, revision, kept, lacking, bool(lacking) or len(kept) != len(rows))
 
     def _keep_lease(self, key: Key, number: int, until: int) -> None:
-        """Remembers when to look at a chunk again; 0 for never."""
+        """Remembers when to compare a chunk again; 0 for never."""
         growing = self._growing.get(key)
         if until:
             if growing is None:
@@ -376,7 +380,7 @@ class Embeddings:
 
     async def _write(self, refresh: Refresh, made: Sequence[bytes]) -> None:
         if refresh.is_part:
-            self._again(refresh.key, refresh.number)
+            self._requeue(refresh.key, refresh.number)
         if not refresh.is_changed:
             return
         tenant, id = refresh.key
@@ -397,7 +401,7 @@ class Embeddings:
         try:
             await self._backend.write_records(context, [write])
         except Conflict:
-            self._again(refresh.key, refresh.number)
+            self._requeue(refresh.key, refresh.number)
             return
         except NotFound:
             self._drop(refresh.key)
@@ -406,11 +410,11 @@ class Embeddings:
         self._done[tenant] += len(fresh)
         there = await self._backend.find_messages(context, id, [row.id for row in fresh])
         if len(there) < len(fresh):
-            # Deleted while it was embedded: its vector goes again.
-            self._again(refresh.key, refresh.number)
+            # Deleted while it was embedded: compare again, which removes its vector.
+            self._requeue(refresh.key, refresh.number)
 
     async def _finish(self, tenant: str, id: str) -> None:
-        """Everything of a conversation has its vector, as of the version that was seen before."""
+        """Stores that every message of a conversation has its vector, as of the version that was read before."""
         value: dict[str, Any] = {"version": self._seen[tenant, id][0]}
         if growing := self._growing.get((tenant, id)):
             value["leases"] = {str(chunk): until for chunk, until in growing.leases.items()}
@@ -420,13 +424,13 @@ class Embeddings:
             await self._backend.write_records(self.context(tenant), [write])
         except NotFound:
             return
-        await self._save_place(tenant)
+        await self._save_position(tenant)
 
-    async def _save_place(self, tenant: str) -> None:
-        """Keeps the place, once everything before it is done. It stays before what is still growing."""
-        if tenant in self._places and tenant not in self._to_list and all(key[0] != tenant for key in self._waiting):
+    async def _save_position(self, tenant: str) -> None:
+        """Stores the position once everything before it is done. It stays before messages in progress."""
+        if tenant in self._positions and tenant not in self._to_list and all(key[0] != tenant for key in self._waiting):
             growing = (each.updated_at for key, each in self._growing.items() if key[0] == tenant)
-            value = {"updated_at": min((self._places[tenant], *growing))}
+            value = {"updated_at": min((self._positions[tenant], *growing))}
             await self._backend.write_records(
                 self.context(tenant), [RecordWrite(vector_records.PLACES, self.embedder.name, value)]
             )
@@ -435,30 +439,30 @@ class Embeddings:
         return vector_records.namespace(id, self.embedder.name)
 
 
-# Asking an embedder: in batches, for a bounded time, and believing nothing that it says before it is looked at
+# Calling an embedder: in batches, with a time limit, and checking everything that it returns
 
 BATCH = 64
-"""Texts that the embedder gets at once."""
+"""Texts that the embedder receives at once."""
 PATIENCE = 60.0
-"""Seconds that it may take for them."""
+"""Seconds that the embedder may take for a batch."""
 
 
 async def vectors_of(embedder: Embedder, texts: Sequence[str], seconds: float | None = None) -> list[bytes]:
-    """The vectors of these texts. `Unavailable` when the embedder fails, hangs, or gives something else."""
+    """Returns the vectors of these texts. `Unavailable` if the embedder fails, hangs, or returns anything else."""
     made: list[bytes] = []
     for at in range(0, len(texts), BATCH):
-        made += await _asked(embedder, list(texts[at : at + BATCH]), PATIENCE if seconds is None else seconds)
+        made += await _call_embedder(embedder, list(texts[at : at + BATCH]), PATIENCE if seconds is None else seconds)
     return made
 
 
-async def _asked(embedder: Embedder, texts: list[str], seconds: float) -> list[bytes]:
+async def _call_embedder(embedder: Embedder, texts: list[str], seconds: float) -> list[bytes]:
     answer = asyncio.ensure_future(embedder(texts))
     try:
         done, _ = await asyncio.wait({answer}, timeout=seconds)
     finally:
         answer.cancel()
     if not done:
-        raise TimedOut(f"the embedder gave no answer in {seconds:g} seconds", retryable=True, outcome="not_applied")
+        raise TimedOut(f"the embedder did not answer within {seconds:g} seconds", retryable=True, outcome="not_applied")
     try:
         found = list(answer.result())
         if len(found) != len(texts):

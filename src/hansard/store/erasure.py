@@ -29,7 +29,7 @@ async def user(view: View, user_id: str) -> Receipt:
     # Repeat until nothing is found: a listing may miss a conversation that changes its place meanwhile.
     while (deleted := await _owned(view, context, user_id)).conversations:
         total += deleted
-    await vector_records.settle(view.backend, context)
+    await vector_records.finish_interrupted(view.backend, context)
     while found := await view.backend.participations(context, user_id, _BATCH):
         for each in found:
             with suppress(ConversationNotFound):  # deleted meanwhile
@@ -48,7 +48,7 @@ async def _messages(view: View, context: Context, of: Participation) -> Receipt:
     async with vector_records.removal(view.backend, context, of.conversation_id) as removal:
         remove = Remove("ids", tuple(of.message_ids))
         removed = await view.backend.remove_messages(context, of.conversation_id, remove)
-        await removal.forget({message.seq for message in removed.messages})
+        await removal.delete_vectors({message.seq for message in removed.messages})
         return removed.receipt
 
 

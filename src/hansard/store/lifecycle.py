@@ -13,7 +13,7 @@ from hansard.errors import Denied, ValidationError
 from hansard.model import Message, Problem, Receipt, Stats, UsageRow
 from hansard.shown import shown
 from hansard.store import checks, erasure, watch
-from hansard.store.core import StorePart, after_a_write
+from hansard.store.core import StorePart, outcome_unknown_on_failure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ class LifecycleMethods(StorePart):
         - `after`: a message id or cursor to start after; None to start with the next message.
         - `branch`: which branch; None follows the active one.
         """
-        self._view.need(self.capabilities.watch != "none", "watch", "watch")
+        self._view.require(self.capabilities.watch != "none", "watch", "watch")
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.optional_id(branch, "branch", self.limits)
         async for message in watch.watch(self._view, id, after, name):
@@ -42,7 +42,7 @@ class LifecycleMethods(StorePart):
         user = checks.id_of(user_id, "user_id", self.limits)
         if self._view.user is not None and self._view.user != user:
             raise Denied("a user's view erases only that user")
-        with after_a_write():
+        with outcome_unknown_on_failure():
             return await erasure.user(self._view, user)
 
     async def purge(
@@ -66,7 +66,7 @@ class LifecycleMethods(StorePart):
         until = None if older_than is None else checks.moment(older_than, context.now, "older_than")
         if dry_run:
             return total if until is None else await erasure.older_than(self._view, until, by, dry_run=True)
-        with after_a_write():
+        with outcome_unknown_on_failure():
             if until is not None:
                 total += await erasure.older_than(self._view, until, by)
             if self._view.walled:
@@ -82,7 +82,7 @@ class LifecycleMethods(StorePart):
         """
         if self._view.walled:
             raise Denied("a view cannot copy the whole store: use the store that it was made from")
-        self._view.need(self.capabilities.backup, "backup", "back up")
+        self._view.require(self.capabilities.backup, "backup", "back up")
         from pathlib import Path  # imported late: it is slow to import and rarely needed
 
         if not isinstance(target, str | PathLike):

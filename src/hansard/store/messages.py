@@ -30,7 +30,7 @@ from hansard.model import (
     Usage,
 )
 from hansard.store import checks, drafts, read_query, vector_records
-from hansard.store.core import StorePart, after_a_write
+from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.read_query import BlobMode
 
 _CHUNK = 100
@@ -83,9 +83,9 @@ class MessageMethods(StorePart):
         message = await self._backend.update_message(context, id, wanted, change)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq])
-        with after_a_write():
+        with outcome_unknown_on_failure():
             if draft is not None:
-                await vector_records.forget(self._backend, context, id, {message.seq})
+                await vector_records.delete_vectors(self._backend, context, id, {message.seq})
             whole = await read_query.with_blobs(self._view, context, [message], "inline", blobs)
         return whole[0] if whole else message
 
@@ -151,7 +151,7 @@ class MessageMethods(StorePart):
                     raise
                 return Removed([], Receipt(at=context.now), 0)
             gone = None if remove.what == "all" else {message.seq for message in removed.messages}
-            await removal.forget(gone)
+            await removal.delete_vectors(gone)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, gone or ())
         return removed

@@ -1,4 +1,4 @@
-"""How a Store makes a prompt: it reads, lets `assembly` choose, and writes the choice in a provider's words."""
+"""How a Store makes a prompt: it reads messages, lets `assembly` choose, and writes the choice in a format."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 _CHUNK = 100
 _MANY = 200
-"""More messages than this are chosen from and converted off the event loop."""
+"""More messages than this are selected and converted in a thread, outside the event loop."""
 _STAND_IN = 48_000
-"""Bytes. Where base64 is text and no picture, that is more than most budgets have."""
+"""Bytes. As base64 text that is not a picture, this is more than most budgets allow."""
 
 
 class PromptRequest(Struct, frozen=True, kw_only=True):
-    """What a caller of `assemble_prompt` wants, checked."""
+    """The checked arguments of `assemble_prompt`."""
 
     conversation_id: str
     options: PromptOptions
@@ -56,7 +56,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
 
 
 class BranchReader:
-    """A branch, read for a prompt; with stand-ins for the blobs, which only the chosen messages need."""
+    """Reads a branch for a prompt, with placeholders for blobs: only the chosen messages need the real ones."""
 
     def __init__(self, view: View, context: Context, conversation_id: str, query: MessageQuery) -> None:
         self._view = view
@@ -77,7 +77,7 @@ class BranchReader:
         return (await self._take(structs.replace(self._bare, limit=limit)))[0]
 
     async def pinned(self, limit: int) -> list[Message]:
-        # Not from another scope: what was said to one need not be told to all.
+        # Not from another scope: a private message must not reach everybody.
         query = structs.replace(self._bare, newest_first=True, pinned=True, scope=self._query.scope, limit=limit)
         return (await self._take(query))[0][::-1]
 
@@ -93,60 +93,60 @@ class BranchReader:
 
 
 def _with_stand_ins(message: Message) -> Message:
-    """The message with something like its blobs in their places, so that it is read and measured as what it is."""
+    """Returns the message with placeholders in place of its blobs, so that it is read and measured alike."""
     if not message.blobs:
         return message
     zeros = {ref.sha256: bytes(min(ref.size, _STAND_IN)) for ref in message.blobs}
     return structs.replace(message, content=codec.restore(message.content, message.blobs, zeros))
 
 
-async def assemble(view: View, asked: PromptRequest) -> Prompt:
+async def assemble(view: View, request: PromptRequest) -> Prompt:
     context = view.context()
-    conversation = await view.backend.get_conversation(context, asked.conversation_id)
+    conversation = await view.backend.get_conversation(context, request.conversation_id)
     if conversation is None:
-        return await _written(view, context, asked, _nothing(asked), None, [])
-    branch = asked.branch or conversation.branch
-    query = MessageQuery(branch=asked.branch, scope=asked.scope, since=asked.since)
-    branch_reader = BranchReader(view, context, asked.conversation_id, query)
+        return await _written(view, context, request, _nothing(request), None, [])
+    branch = request.branch or conversation.branch
+    query = MessageQuery(branch=request.branch, scope=request.scope, since=request.since)
+    branch_reader = BranchReader(view, context, request.conversation_id, query)
     loaded = await reader.load(
-        branch_reader, asked.options.view, asked.max_turns, addressed_only=asked.options.addressed_only
+        branch_reader, request.options.view, request.max_turns, addressed_only=request.options.addressed_only
     )
-    # A summary tells of the whole branch: also of what was said in other scopes, and before the time window.
-    is_narrowed = asked.scope is not None or asked.since is not None
+    # A summary covers the whole branch, including other scopes and the time before the time window.
+    is_narrowed = request.scope is not None or request.since is not None
     summary = None if is_narrowed else await summaries.latest(view, context, conversation, branch)
-    chosen = await _off_the_loop(loaded.messages, selection.choose, loaded.messages, asked.options, summary)
+    chosen = await _off_the_loop(loaded.messages, selection.choose, loaded.messages, request.options, summary)
     problems: list[str] = []
-    if asked.summarizer is not None and not is_narrowed:
-        until = _summarizable(loaded.messages, chosen.decisions, asked.summary_threshold)
-        newer = await _rolled(view, asked, conversation, branch, until, problems) if until else None
+    if request.summarizer is not None and not is_narrowed:
+        until = _summarizable(loaded.messages, chosen.decisions, request.summary_threshold)
+        newer = await _rolled(view, request, conversation, branch, until, problems) if until else None
         if newer is not None:
             summary = newer
-            chosen = await _off_the_loop(loaded.messages, selection.choose, loaded.messages, asked.options, summary)
-    prompt = await _written(view, context, asked, chosen, summary, problems)
-    # A summary may cover everything before what was loaded.
+            chosen = await _off_the_loop(loaded.messages, selection.choose, loaded.messages, request.options, summary)
+    prompt = await _written(view, context, request, chosen, summary, problems)
+    # A summary may cover everything before the loaded messages.
     is_reached = summary is not None and summary.to_seq >= loaded.first_seq - 1
     return structs.replace(prompt, loaded=len(loaded.messages), has_older=loaded.has_older and not is_reached)
 
 
 async def _off_the_loop(messages: Sequence[Message], function: Callable[..., T], *args: Any) -> T:
-    """What takes long with many messages leaves the event loop alone; with few, a thread costs more than it saves."""
+    """Runs the function in a thread if there are many messages; for a few, a thread costs more than it saves."""
     return await run_in_thread(function, *args) if len(messages) > _MANY else function(*args)
 
 
-def _nothing(asked: PromptRequest) -> Chosen:
-    return selection.choose([], asked.options, None)
+def _nothing(request: PromptRequest) -> Chosen:
+    return selection.choose([], request.options, None)
 
 
 async def _written(
-    view: View, context: Context, asked: PromptRequest, chosen: Chosen, summary: Summary | None, problems: list[str]
+    view: View, context: Context, request: PromptRequest, chosen: Chosen, summary: Summary | None, problems: list[str]
 ) -> Prompt:
     readings = chosen.readings
     messages = chosen.messages
     if any(message.blobs for message in messages):
         messages = await read_query.with_blobs(view, context, messages, "inline")
         readings = [chosen.project(message) for message in messages]
-    pairs = selection.ordered(zip(messages, readings, strict=True), asked.system, summary)
-    options = asked.options
+    pairs = selection.ordered(zip(messages, readings, strict=True), request.system, summary)
+    options = request.options
     convert = partial(registry.convert_readings, dangling=options.dangling)
     converted = await _off_the_loop(messages, convert, pairs, options.format)
     return Prompt(
@@ -171,13 +171,13 @@ def _of_summary(summary: Summary | None, options: PromptOptions) -> list[Decisio
     return [Decision("", summary.to_seq, "system", True, "summary", cost)]
 
 
-# --- summaries on the way ---------------------------------------------------------------------------------------------
+# Summaries
 
 
 def _summarizable(loaded: Sequence[Message], decisions: Sequence[Decision], threshold: int) -> int:
-    """Up to which seq messages should be summarized: the older half, when they are more than the threshold. Else 0.
+    """Returns the seq up to which messages should be summarized: the older half if they exceed the threshold, else 0.
 
-    The newer half begins with a user's message where it can, so that no turn is torn.
+    The newer half begins with a user's message where possible, so that no turn is split.
     """
     waiting = [
         message
@@ -192,33 +192,33 @@ def _summarizable(loaded: Sequence[Message], decisions: Sequence[Decision], thre
 
 
 async def _rolled(
-    view: View, asked: PromptRequest, conversation: Conversation, branch: str, until: int, problems: list[str]
+    view: View, request: PromptRequest, conversation: Conversation, branch: str, until: int, problems: list[str]
 ) -> Summary | None:
-    """The newer summary; None when it is written in the background, by somebody else, or not at all."""
-    assert asked.summarizer is not None
+    """Returns the newer summary; None if it is written in the background, by another process, or not at all."""
+    assert request.summarizer is not None
     task = summaries.SummaryTask(
         conversation.id,
         branch,
         until,
-        asked.summarizer,
-        max(1, int(asked.options.token_budget * selection.SUMMARY_SHARE)),
-        asked.summary_timeout,
-        asked.options.counter,
+        request.summarizer,
+        max(1, int(request.options.token_budget * selection.SUMMARY_SHARE)),
+        request.summary_timeout,
+        request.options.counter,
     )
-    if asked.in_background:
-        _begin(view, task)
+    if request.in_background:
+        _summarize_in_background(view, task)
         return None
     try:
-        return await summaries.roll(view, task, total=asked.summary_timeout)
+        return await summaries.roll(view, task, total=request.summary_timeout)
     except HansardError as error:
-        # A prompt without a new summary is better than none. What failed is said in it.
+        # A prompt without a new summary is better than none. The prompt reports the failure.
         logger.warning("no summary of conversation %s: %s", conversation.id, error)
         problems.append(str(error))
         return None
 
 
-def _begin(view: View, task: summaries.SummaryTask) -> None:
-    """Summarizes while the caller goes on. The view keeps the task until it has ended, or the store is closed."""
+def _summarize_in_background(view: View, task: summaries.SummaryTask) -> None:
+    """Summarizes in the background. The view holds the task until it has ended or the store is closed."""
 
     async def work() -> None:
         try:
@@ -231,11 +231,11 @@ def _begin(view: View, task: summaries.SummaryTask) -> None:
     started.add_done_callback(view.tasks.discard)
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+# Windows
 
 
 class WindowRequest(Struct, frozen=True):
-    """A window that was asked for, checked: by messages, turns or tokens."""
+    """The checked arguments of `window`: by messages, turns or tokens."""
 
     messages: int | None = None
     turns: int | None = None
@@ -244,46 +244,46 @@ class WindowRequest(Struct, frozen=True):
     counter: TokenCounter = DEFAULT_COUNTER
 
 
-async def in_window(view: View, conversation_id: str, branch: str | None, asked: WindowRequest) -> list[Message]:
+async def in_window(view: View, conversation_id: str, branch: str | None, request: WindowRequest) -> list[Message]:
     context = view.context()
     branch_reader = BranchReader(view, context, conversation_id, MessageQuery(branch=branch))
-    found, more = await _newest(branch_reader, asked)
+    found, more = await _newest(branch_reader, request)
     messages = found[::-1]
     if more:
         messages = await reader.with_staying(branch_reader, messages)
-    if asked.tokens is None:
-        kept = window.valid(messages, asked.dangling)
+    if request.tokens is None:
+        kept = window.valid(messages, request.dangling)
     else:
-        counter = asked.counter
+        counter = request.counter
         kept = window.within(
             messages,
-            asked.tokens,
+            request.tokens,
             lambda message: tokens.cost(registry.read(message), counter),
             projection.always_stays,
-            asked.dangling,
+            request.dangling,
         )
     return await read_query.with_blobs(view, context, kept, "inline")
 
 
-async def _newest(branch_reader: BranchReader, asked: WindowRequest) -> tuple[list[Message], bool]:
-    """Newest first, as far back as the window may reach, and whether there is more."""
-    if asked.messages is not None:
-        return await branch_reader.older(None, asked.messages)
+async def _newest(branch_reader: BranchReader, request: WindowRequest) -> tuple[list[Message], bool]:
+    """Returns messages newest first, as far back as the window may reach, and whether there are more."""
+    if request.messages is not None:
+        return await branch_reader.older(None, request.messages)
     found: list[Message] = []
     more = True
     reached = 0
-    limit = asked.turns if asked.turns is not None else asked.tokens
+    limit = request.turns if request.turns is not None else request.tokens
     assert limit is not None
     while more:
         chunk, more = await branch_reader.older(found[-1] if found else None, _CHUNK)
         for at, message in enumerate(chunk):
             found.append(message)
-            if asked.turns is not None:
+            if request.turns is not None:
                 reached += message.role == "user"
                 if reached == limit:
                     return found, more or at + 1 < len(chunk)
             else:
-                reached += tokens.cost(registry.read(message), asked.counter)
-        if asked.turns is None and reached > limit:
+                reached += tokens.cost(registry.read(message), request.counter)
+        if request.turns is None and reached > limit:
             break
     return found, more

@@ -55,7 +55,7 @@ class PromptMethods(StorePart):
         checks.only_one(messages=messages, turns=turns, tokens=tokens)
         if messages is None and turns is None and tokens is None:
             messages = 20
-        asked = prompt_builder.WindowRequest(
+        request = prompt_builder.WindowRequest(
             checks.optional_count(messages, "messages", least=1),
             checks.optional_count(turns, "turns", least=1),
             checks.optional_count(tokens, "tokens", least=1),
@@ -64,7 +64,7 @@ class PromptMethods(StorePart):
         )
         id = checks.id_of(conversation_id, "conversation_id", self.limits)
         name = checks.optional_id(branch, "branch", self.limits)
-        return await prompt_builder.in_window(self._view, id, name, asked)
+        return await prompt_builder.in_window(self._view, id, name, request)
 
     async def assemble_prompt(
         self,
@@ -137,7 +137,7 @@ class PromptMethods(StorePart):
             counter=remembering(counter),
         )
         text = checks.optional_text(system, "system")
-        asked = prompt_builder.PromptRequest(
+        request = prompt_builder.PromptRequest(
             conversation_id=checks.id_of(conversation_id, "conversation_id", self.limits),
             options=selection.with_reserved(options, text, _definitions(tools)),
             branch=checks.optional_id(branch, "branch", self.limits),
@@ -152,12 +152,12 @@ class PromptMethods(StorePart):
             aliases=aliases,
         )
         if compat is None:
-            return await prompt_builder.assemble(self._view, asked)
+            return await prompt_builder.assemble(self._view, request)
         if agent is None:
             raise ValidationError("compat='toolpack' needs agent_id: toolpack always assembles for an agent")
         from hansard.store import toolpack
 
-        return await toolpack.assemble(self._view, asked)
+        return await toolpack.assemble(self._view, request)
 
     def _since(self, time_window: timedelta | None) -> Any:
         if time_window is None:

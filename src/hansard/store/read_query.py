@@ -1,4 +1,4 @@
-"""How the arguments of a read become one query: places, direction, filters."""
+"""Turns the arguments of a read into one query: positions, direction, filters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_BLOBS: Mapping[str, bytes] = {}
 
 
 class Filters(Struct, frozen=True):
-    """What narrows a read, checked."""
+    """The checked filters of a read."""
 
     roles: frozenset[str] | None = None
     participant_ids: frozenset[str] | None = None
@@ -73,14 +73,17 @@ def unfiltered(query: MessageQuery) -> MessageQuery:
 def placed(
     base: MessageQuery, order: Order, after: tuple[int, int] | None, before: tuple[int, int] | None
 ) -> MessageQuery:
-    """The query with its direction and places: `after` and `before` follow `order`, the backend thinks upwards."""
+    """Returns the query with its direction and positions.
+
+    `after` and `before` follow `order`; backends always count upwards.
+    """
     newest_first = (order == "desc") != (before is not None)
     above, below = (after, before) if order == "asc" else (before, after)
     return structs.replace(base, newest_first=newest_first, above=above, below=below)
 
 
 async def position(view: View, context: Context, conversation_id: str, place: str | None) -> tuple[int, int] | None:
-    """The position that a message id or a cursor names."""
+    """Returns the position that a message id or a cursor names."""
     if place is None:
         return None
     text = checks.text(place, "after or before")
@@ -95,9 +98,9 @@ async def position(view: View, context: Context, conversation_id: str, place: st
 async def with_blobs(
     view: View, context: Context, messages: list[Message], mode: BlobMode, known: Mapping[str, bytes] = NO_BLOBS
 ) -> list[Message]:
-    """The messages as they are read: settled, and with their blobs put back, unless references were asked for.
+    """Returns the messages as callers see them: leases applied and blobs put back, unless references were requested.
 
-    `known` are blobs at hand: what was just written need not be read again.
+    `known` are blobs already in memory: bytes just written need not be read again.
     """
     messages = rules.end_lapsed(messages, context.now)
     if mode == "refs" or not any(message.blobs for message in messages):
@@ -119,9 +122,9 @@ async def _read_blobs(view: View, context: Context, digests: list[str]) -> dict[
 async def _with_blobs_still(
     view: View, context: Context, messages: list[Message], found: Mapping[str, bytes]
 ) -> list[Message]:
-    """What to do when a blob is not there: its message was deleted or changed since it was read, or it is lost.
+    """Handles missing blobs: their messages were deleted or changed since they were read, or the blobs are lost.
 
-    Messages and blobs are read one after the other. Whoever deletes between the two has done nothing wrong.
+    Messages and blobs are read one after the other, so a deletion between the two reads is not an error.
     """
     ids = [message.id for message in messages if message.blobs]
     now = {

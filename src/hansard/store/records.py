@@ -48,7 +48,7 @@ class Records(StorePart):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        view.need(view.backend.capabilities.records, "records", "store records")
+        view.require(view.backend.capabilities.records, "records", "store records")
 
     async def get(self, namespace: Namespace, key: str) -> Record | None:
         """Returns the record at `namespace` and `key`, or None."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hansard.search.tool import SearchTool
     from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
 
-_LOOKS = 3
+_ATTEMPTS = 3
 """How often a search is repeated while other processes delete what it finds."""
 
 
@@ -94,8 +94,8 @@ class SearchMethods(StorePart):
         context = self._view.context()
         hits = await how.search(self._view, context, lookup, place, cap)
         if self._view.backend.capabilities.changed_elsewhere:
-            for _ in range(_LOOKS):
-                if await search_modes.are_there(self._view, context, hits):
+            for _ in range(_ATTEMPTS):
+                if await search_modes.are_unchanged(self._view, context, hits):
                     break
                 hits = await how.search(self._view, context, lookup, place, cap)
         return await search_modes.with_blobs(self._view, context, hits, blobs)

@@ -1,8 +1,8 @@
-"""How a search becomes hits: by words, asked of the backend's index or of the scan; by meaning; or by both.
+"""How a search finds its hits: by words, with the backend's index or a scan; by meaning; or by both.
 
-By meaning it is exact: every vector of the conversations that are searched is looked at. What a vector says is believed
-only while the message is there, says the same, and is on the branch: so what was changed or deleted is never found by
-an old one.
+A search by meaning is exact: it compares every vector of the conversations that are searched. A vector counts only if
+its message still exists, has the same text and is on the branch, so an outdated vector never finds a changed or deleted
+message.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ WordMatch = Literal["all", "any"]
 SearchMode = Literal["words", "meaning", "hybrid"]
 
 POOL = 500
-"""How many of the newest matches a ranking looks at: a common word over a large store is ranked in bounded time."""
+"""How many of the newest matches are ranked, so that a common word in a large store is ranked in bounded time."""
 
 
 Search = Callable[[View, Context, Lookup, str | None, int | None], Awaitable[Hits]]
 
 
 class How(Struct, frozen=True):
-    """How to search, checked."""
+    """The checked mode of a search."""
 
     search: Search
     match: WordMatch
@@ -73,7 +73,7 @@ def mode(mode: SearchMode | None, order: object, match: object) -> How:
         return How(newest if order == "newest" else best, "any" if match == "any" else "all")
     if order == "newest":
         raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'")
-    # A question has words that its answer has not.
+    # A question has words that its answer lacks.
     return How(nearest if mode == "meaning" else both, "all" if match == "all" else "any", is_by_words=False)
 
 
@@ -92,7 +92,7 @@ def lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
 
 
 def check_size(text: str, limits: Limits) -> None:
-    """Refuses a query that takes too long to answer."""
+    """Refuses a query that would take too long."""
     if len(text) > MAX_CHARACTERS:
         raise ValidationError(f"the query has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}")
     # A query cannot have more terms than characters.
@@ -103,9 +103,9 @@ def check_size(text: str, limits: Limits) -> None:
 
 
 async def newest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
-    """The newest that match."""
+    """Returns the newest matches."""
     if cursor is not None:
-        lookup = structs.replace(lookup, below=cursors.search_position(cursor, _home("newest", lookup)))
+        lookup = structs.replace(lookup, below=cursors.search_position(cursor, _cursor_scope("newest", lookup)))
     matches = await _find(view, context, lookup)
     taken = _capped(matches.found, cap)
     more = matches.has_more or len(taken) < len(matches.found)
@@ -118,48 +118,54 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
 
 
 def _after(lookup: Lookup, last: Match) -> str:
-    return cursors.of_search(_home("newest", lookup), *last.position)
+    return cursors.of_search(_cursor_scope("newest", lookup), *last.position)
 
 
 async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
-    """The best of the newest that match."""
-    home = _home("relevance", lookup)
+    """Returns the best of the newest matches."""
+    scope = _cursor_scope("relevance", lookup)
     pool = await _find(view, context, structs.replace(lookup, limit=POOL))
     ranked = await run_in_thread(ranking.ranked, lookup.query, pool.found)
     best = [(each.score, each.match) for each in ranked]
-    return _page(best, lookup, home, cursor, cap, complete=pool.complete and not pool.has_more)
+    return _page(best, lookup, scope, cursor, cap, complete=pool.complete and not pool.has_more)
 
 
 async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
-    """What means most nearly the same."""
-    home = _home("meaning", lookup)
-    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    """Returns the messages nearest in meaning."""
+    scope = _cursor_scope("meaning", lookup)
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
     found = await by_vectors(view, context, lookup, min(skipped + lookup.limit + 1, DEPTH))
-    return _page(found.found, lookup, home, cursor, cap, complete=found.complete)
+    return _page(found.found, lookup, scope, cursor, cap, complete=found.complete)
 
 
 async def both(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
-    """The best by words and by"""
+    """Returns the best by words and by meaning."""
     embeddings_of(view)
-    home = _home("hybrid", lookup)
+    scope = _cursor_scope("hybrid", lookup)
     query = shortened(lookup.query, view.limits.query_terms)
     pool = await _find(view, context, structs.replace(lookup, query=query, limit=POOL))
     ranked = await run_in_thread(ranking.ranked, query, pool.found)
     by_words = [each.match for each in ranked if each.covered >= SHARE]
     found = await hybrid(view, context, lookup, by_words)
     complete = found.complete and pool.complete and not pool.has_more
-    return _page(found.found, lookup, home, cursor, cap, complete=complete)
+    return _page(found.found, lookup, scope, cursor, cap, complete=complete)
 
 
 def _page(
-    ranked: list[tuple[float, Match]], lookup: Lookup, home: str, cursor: str | None, cap: int | None, *, complete: bool
+    ranked: list[tuple[float, Match]],
+    lookup: Lookup,
+    scope: str,
+    cursor: str | None,
+    cap: int | None,
+    *,
+    complete: bool,
 ) -> Hits:
-    skipped = 0 if cursor is None else cursors.search_offset(cursor, home)
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
     rest = ranked[skipped:]
     taken = len(_capped([each for _, each in rest[: lookup.limit]], cap))
     return Hits(
         (Hit(each.conversation, each.message, score, lookup.query.text) for score, each in rest[:taken]),
-        next_cursor=cursors.of_search_offset(home, skipped + taken) if taken < len(rest) else None,
+        next_cursor=cursors.of_search_offset(scope, skipped + taken) if taken < len(rest) else None,
         complete=complete,
     )
 
@@ -168,27 +174,27 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
     how = view.backend.capabilities.search
     if not lookup.query or not view.backend.capabilities.keeps:
         return Matches([])
-    view.need(how != "none", "search", "search")
+    view.require(how != "none", "search", "search")
     if how == "index":
         return await cast(Indexed, view.backend).search(context, lookup)
     return await scan.find(view.backend, context, lookup)
 
 
-async def are_there(view: View, context: Context, hits: Hits) -> bool:
-    """Whether all that was found is still as it was: to read a message is to notice what others did to it."""
+async def are_unchanged(view: View, context: Context, hits: Hits) -> bool:
+    """Whether all hits are still as they were found. Reading a message notices changes by other processes."""
     by_conversation: dict[str, list[Message]] = {}
     for hit in hits:
         by_conversation.setdefault(hit.conversation.id, []).append(hit.message)
 
-    async def look(id: str, messages: list[Message]) -> bool:
+    async def is_unchanged(id: str, messages: list[Message]) -> bool:
         found = await view.backend.find_messages(context, id, [message.id for message in messages])
         return [each.content for each in found] == [each.content for each in messages]
 
-    return all(await asyncio.gather(*(look(id, messages) for id, messages in by_conversation.items())))
+    return all(await asyncio.gather(*(is_unchanged(id, messages) for id, messages in by_conversation.items())))
 
 
 async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -> Hits:
-    """The hits as messages are read: settled, and with their blobs put back."""
+    """Returns the hits with messages as callers see them: leases applied and blobs put back."""
     for at, hit in enumerate(hits):
         if hit.message.blobs or hit.message.status == "in_progress":
             whole = await read_query.with_blobs(view, context, [hit.message], mode)
@@ -197,7 +203,7 @@ async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -
 
 
 def _capped(matches: list[Match], cap: int | None) -> list[Match]:
-    """As many as the cap allows, but always one."""
+    """Returns as many matches as the cap allows, but at least one."""
     if cap is None:
         return matches
     for at, match in enumerate(matches):
@@ -207,29 +213,29 @@ def _capped(matches: list[Match], cap: int | None) -> list[Match]:
     return matches
 
 
-def _home(order: str, lookup: Lookup) -> str:
-    """What a cursor belongs to."""
+def _cursor_scope(order: str, lookup: Lookup) -> str:
+    """Returns what a cursor belongs to."""
     return _digest(order, lookup.query.text)
 
 
 @lru_cache(256)
 def _digest(order: str, text: str) -> str:
-    """A query may hold characters that no encoding takes."""
+    """Returns a digest of the query, which may hold characters that no encoding accepts."""
     return hashlib.sha256(f"{order} {text}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# By meaning: the messages whose vectors are nearest to the query's, and both rankings as one
+# By meaning, and both rankings combined
 
 MOST = 100_000
-"""Vectors that one search looks at."""
+"""Vectors that one search compares."""
 DEPTH = 100
 """How many messages a ranking by meaning has."""
 SHARE = 0.5
-"""How much of a query's weight a message must have to count by its words: `the` and `in` say little."""
+"""The share of a query's weight that a message must have to count by its words: `the` and `in` weigh little."""
 _CANDIDATES = 1000
-"""How many of the nearest are looked at for messages that pass the filters."""
+"""How many of the nearest are checked for messages that pass the filters."""
 _BATCH = 50
-_SETTLING = 5.0
+_WAIT_SECONDS = 5.0
 _ASKING = 20.0
 
 logger = logging.getLogger("hansard.embeddings")
@@ -249,13 +255,13 @@ class Nearest(Struct, frozen=True):
 
 
 async def by_vectors(view: View, context: Context, lookup: Lookup, wanted: int = DEPTH) -> Nearest:
-    """The messages nearest to the query, the nearest first, as many as are wanted."""
+    """Returns the messages nearest to the query, the nearest first, at most as many as wanted."""
     embeddings = embeddings_of(view)
     text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
     if not text or not view.backend.capabilities.keeps:
         return Nearest([], True)
     (vector,) = await vectors_of(embeddings.embedder, [text], _ASKING)
-    settled = await embeddings.settle(view.tenant, _SETTLING)
+    is_done = await embeddings.wait_until_done(view.tenant, _WAIT_SECONDS)
     shared = structs.replace(context, user=None)
     conversations: dict[str, Conversation] = {}
     best: list[SearchCandidate] = []
@@ -268,15 +274,15 @@ async def by_vectors(view: View, context: Context, lookup: Lookup, wanted: int =
         if seen >= MOST:
             break
     found: list[tuple[float, Match]] = []
-    async for candidate, message in _there(view, context, lookup, sorted(best, reverse=True)):
+    async for candidate, message in _still_stored(view, context, lookup, sorted(best, reverse=True)):
         found.append((round(candidate.score, 6), Match(conversations[candidate.conversation_id], message)))
         if len(found) == wanted:
             break
-    return Nearest(found, settled and seen < MOST and (len(best) < _CANDIDATES or len(found) == wanted))
+    return Nearest(found, is_done and seen < MOST and (len(best) < _CANDIDATES or len(found) == wanted))
 
 
 def embeddings_of(view: View) -> Embeddings:
-    view.need(view.embeddings is not None, "embeddings", "search by meaning without connect(url, embedder=…)")
+    view.require(view.embeddings is not None, "embeddings", "search by meaning without connect(url, embedder=…)")
     assert view.embeddings is not None
     return view.embeddings
 
@@ -289,22 +295,22 @@ def _take(best: list[SearchCandidate], rows: list[VectorRow], vector: bytes, con
             (heappush if len(best) < _CANDIDATES else heappushpop)(best, candidate)
 
 
-async def _there(
+async def _still_stored(
     view: View, context: Context, lookup: Lookup, candidates: list[SearchCandidate]
 ) -> AsyncIterator[tuple[SearchCandidate, Message]]:
-    """Those that are still what their vectors were made of, and pass the filters; in order, looked up in batches."""
-    lines = Lines(view, context, lookup)
+    """Yields the candidates whose messages have the embedded text and pass the filters, in order, read in batches."""
+    lines = BranchMessages(view, context, lookup)
     for at in range(0, len(candidates), _BATCH):
         batch = candidates[at : at + _BATCH]
         messages = await lines.find(batch)
-        for each in await run_in_thread(_believed, batch, messages, lookup.query.excluded):
+        for each in await run_in_thread(_still_embedded, batch, messages, lookup.query.excluded):
             yield each, messages[each.conversation_id, each.id]
 
 
-def _believed(
+def _still_embedded(
     candidates: Sequence[SearchCandidate], messages: Mapping[tuple[str, str], Message], excluded: Sequence[Clause]
 ) -> list[SearchCandidate]:
-    """Those whose messages say what was embedded, and have nothing that is excluded."""
+    """Returns the candidates whose messages have the embedded text and contain no excluded term."""
     found = []
     for each in candidates:
         message = messages.get((each.conversation_id, each.id))
@@ -315,7 +321,7 @@ def _believed(
     return found
 
 
-class Lines:
+class BranchMessages:
     """The messages of the branches that are searched."""
 
     def __init__(self, view: View, context: Context, lookup: Lookup) -> None:
@@ -347,7 +353,7 @@ class Lines:
             ids = [each.id for each in candidates]
             found = await self._backend.find_messages(self._context, id, ids)
             return [message for message in found if rules.is_wanted(message, self._query)]
-        # Only a read of the branch tells whether a message is on it.
+        # Whether a message is on the branch is known only by reading the branch.
         messages: list[Message] = []
         for each in candidates:
             place = structs.replace(self._query, above=(0, each.seq - 1), below=(0, each.seq + 1))
@@ -355,7 +361,7 @@ class Lines:
         return messages
 
     async def _is_alone(self, id: str) -> bool:
-        """Whether the conversation has one branch, with every message on it."""
+        """Whether the conversation has one branch that holds every message."""
         if id not in self._alone:
             self._alone[id] = (
                 self._query.branch is None and len(await self._backend.list_branches(self._context, id)) == 1
@@ -364,7 +370,7 @@ class Lines:
 
 
 async def hybrid(view: View, context: Context, lookup: Lookup, by_words: list[Match]) -> Nearest:
-    """One ranking of both. Where the embedder fails, that of the words alone."""
+    """Combines both rankings; if the embedder fails, returns the ranking by words."""
     try:
         by_meaning = await by_vectors(view, context, lookup)
     except Unavailable as error:

@@ -71,9 +71,9 @@ class Store(
         titles = None if titler is None else TitleWriter(titler)
         view = View(backend, limits, clock, titles, tenant=checks.id_of(tenant, "tenant", limits))
         if embedder is not None:
-            from hansard.store.embedder_task import keeping
+            from hansard.store.embedder_task import embeddings_in
 
-            view.embeddings = keeping(view, embedder)
+            view.embeddings = embeddings_in(view, embedder)
         super().__init__(view)
 
     @classmethod

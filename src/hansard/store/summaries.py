@@ -1,6 +1,7 @@
-"""Rolling summaries: read what is not covered yet, ask, verify, keep. One process at a time, by a lease in the records.
+"""Rolling summaries: read messages not covered yet, ask the summarizer, verify, store.
 
-The messages stay. Each step is kept as soon as it is verified, so that work that is cut off goes on where it was.
+The messages stay. A lease in the records lets one process at a time summarize a branch. Each step is stored as soon as
+it is verified, so that interrupted work continues where it stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ logger = logging.getLogger("hansard.summaries")
 
 
 class SummaryTask(Struct, frozen=True):
-    """A summary to write: of which branch, up to where, by whom."""
+    """A summary to write: of which branch, up to which seq, by which summarizer."""
 
     conversation_id: str
     branch: str
@@ -47,7 +48,7 @@ class SummaryTask(Struct, frozen=True):
 
 
 async def latest(view: View, context: Context, conversation: Conversation, branch: str) -> Summary | None:
-    """The summary that holds on a branch. Only conversations that have one are asked for their list."""
+    """Returns the summary in effect on a branch. Lists summaries only for conversations that have any."""
     if conversation.summary is None:
         return None
     found = await view.backend.list_summaries(context, conversation.id, None)
@@ -57,9 +58,10 @@ async def latest(view: View, context: Context, conversation: Conversation, branc
 
 
 async def roll(view: View, task: SummaryTask, *, total: float | None = None) -> Summary | None:
-    """Brings the summary up to `until_seq`, chunk by chunk, each building on the last.
+    """Extends the summary to `until_seq`, chunk by chunk, each building on the last.
 
-    None when there was nothing to do, or when another process is at it. `total` seconds end it after a chunk.
+    None if there was nothing to do, or if another process holds the lease. Stops after the chunk in which `total`
+    seconds have passed.
     """
     done: Summary | None = None
     ends_at = None if total is None else asyncio.get_running_loop().time() + total
@@ -87,9 +89,9 @@ async def roll(view: View, task: SummaryTask, *, total: float | None = None) -> 
 
 
 async def rebuild(view: View, task: SummaryTask) -> list[Summary]:
-    """Writes all summaries of a branch anew, from its first message. Stored only once all of them are there.
+    """Writes all summaries of a branch again, from its first message. Stores them only once all are complete.
 
-    They reach at least as far as the one in use, which would be used further otherwise.
+    They reach at least as far as the summary in use, which would otherwise stay in use.
     """
     conversation = await view.backend.get_conversation(view.context(), task.conversation_id)
     used = await latest(view, view.context(), conversation, task.branch) if conversation is not None else None
@@ -110,12 +112,12 @@ async def rebuild(view: View, task: SummaryTask) -> list[Summary]:
 class _Made(Struct, frozen=True):
     summary: Summary
     seqs: list[int]
-    """Of the messages that it was made of, beside the summary before it."""
+    """Of the messages that it was made from, besides the previous summary."""
     last_id: str
 
 
 async def _next(view: View, task: SummaryTask, previous: Summary | None) -> _Made | None:
-    """The summary that covers the next chunk after `previous`; None when there is none."""
+    """Returns the summary that covers the next chunk after `previous`; None if there is none."""
     begin = previous.to_seq if previous is not None else 0
     if begin >= task.until_seq:
         return None
@@ -135,8 +137,8 @@ async def _next(view: View, task: SummaryTask, previous: Summary | None) -> _Mad
         if not messages:
             return None
         read += messages
-        text = await _asked(task, SummaryRequest(tuple(messages), before, task.max_tokens))
-        # Nobody said a word yet: there is nothing to keep, and what follows is asked about.
+        text = await _call_summarizer(task, SummaryRequest(tuple(messages), before, task.max_tokens))
+        # The chunk has no text to summarize: include the next messages and ask again.
         query = structs.replace(query, above=(0, messages[-1].seq))
     summary = Summary(
         task.conversation_id,
@@ -153,7 +155,7 @@ async def _next(view: View, task: SummaryTask, previous: Summary | None) -> _Mad
 
 
 async def _check(view: View, task: SummaryTask, made: _Made) -> None:
-    """Raises where one of the messages was deleted meanwhile: it must not live on in a summary."""
+    """Raises if one of the messages was deleted meanwhile: a summary must not preserve it."""
     above: int = made.seqs[0] - 1
     for at in range(0, len(made.seqs), _CHUNK):
         wanted = made.seqs[at : at + _CHUNK]
@@ -166,17 +168,19 @@ async def _check(view: View, task: SummaryTask, made: _Made) -> None:
 
 def _outdated() -> Unavailable:
     return Unavailable(
-        "what is summarized was deleted meanwhile: the summary was not used", retryable=True, outcome="not_applied"
+        "a message that it covers was deleted meanwhile: the summary was not used",
+        retryable=True,
+        outcome="not_applied",
     )
 
 
 def _finished(messages: Sequence[Message]) -> list[Message]:
-    """Those before one that is still growing: a summary that covered it would hide what it is yet to say."""
+    """Returns the messages before the first one in progress: a summary that covered it would hide the rest of it."""
     return list(takewhile(lambda message: message.status != "in_progress", messages))
 
 
 def _bounded(messages: Sequence[Message]) -> list[Message]:
-    """As many of the messages as one request should hold; at least one."""
+    """Returns as many of the messages as one request should hold; at least one."""
     size = 0
     for index, message in enumerate(messages):
         size += len(summaries.spoken(message))
@@ -185,15 +189,15 @@ def _bounded(messages: Sequence[Message]) -> list[Message]:
     return list(messages)
 
 
-async def _asked(task: SummaryTask, request: SummaryRequest) -> str | None:
-    """The verified answer; the previous text where nobody said a word since."""
+async def _call_summarizer(task: SummaryTask, request: SummaryRequest) -> str | None:
+    """Returns the verified answer; the previous text if there was nothing new to summarize."""
     if not request.transcript:
         return request.previous
     try:
         text = await answer_of(task.summarizer, request, task.timeout)
     except TimeoutError as error:
         raise TimedOut(
-            f"the summarizer gave no answer in {task.timeout:g} seconds", retryable=True, outcome="not_applied"
+            f"the summarizer did not answer within {task.timeout:g} seconds", retryable=True, outcome="not_applied"
         ) from error
     except HansardError:
         raise
@@ -207,7 +211,7 @@ async def _asked(task: SummaryTask, request: SummaryRequest) -> str | None:
 
 
 async def answer_of(summarizer: Summarizer, request: SummaryRequest, timeout: float) -> Any:
-    """What the summarizer says, unverified. `TimeoutError` in time, even of one that will not be cancelled."""
+    """Returns the summarizer's answer, unverified. `TimeoutError` in time, even if it ignores cancellation."""
     asking = asyncio.ensure_future(summarizer.summarize(request))
     try:
         done, _ = await asyncio.wait({asking}, timeout=timeout)
@@ -230,11 +234,11 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# --- the lease --------------------------------------------------------------------------------------------------------
+# The lease
 
 
 class _Lease:
-    """The right to summarize a branch, for a while. Nobody else writes its summary as long as it is renewed."""
+    """The right to summarize a branch. While it is renewed, no other process writes the branch's summary."""
 
     def __init__(self, view: View, task: SummaryTask) -> None:
         self._view = view
@@ -243,7 +247,7 @@ class _Lease:
         self._revision = 0
 
     async def renew(self) -> bool:
-        """Takes it, or takes it again. False when it is somebody else's."""
+        """Takes or renews it. False if another process holds it."""
         try:
             written = await self._view.backend.write_records(self._context(), [self._write()])
         except Conflict:
@@ -252,12 +256,12 @@ class _Lease:
         self._revision = written[0].revision
         return True
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         back = RecordWrite(LEASES, self._key, delete=True, expected_revision=self._revision)
         try:
             await self._view.backend.write_records(self._context(), [back])
         except Conflict:
-            # It had run out, and is somebody else's now.
+            # It had run out, and another process holds it now.
             logger.info("a summary took longer than its lease: conversation %s", self._task.conversation_id)
 
     def _write(self) -> RecordWrite:
@@ -271,12 +275,12 @@ class _Lease:
         )
 
     def _context(self) -> Context:
-        # Not the user's own space: whoever summarizes must meet there.
+        # Not in the user's own namespace: all processes that summarize must see the same lease.
         return structs.replace(self._view.context(), user=None)
 
 
 class _NoLease:
-    """Where a backend keeps no records there is nothing to meet at; it is not shared then."""
+    """For a backend without records, where no lease can be stored. Such a backend is not shared."""
 
     async def renew(self) -> bool:
         return True
@@ -284,7 +288,7 @@ class _NoLease:
 
 @asynccontextmanager
 async def _lease(view: View, task: SummaryTask) -> AsyncIterator[_Lease | _NoLease | None]:
-    """The lease, or None when somebody else has it."""
+    """Yields the lease, or None if another process holds it."""
     if not view.backend.capabilities.records or not view.backend.capabilities.keeps:
         yield _NoLease()
         return
@@ -295,4 +299,4 @@ async def _lease(view: View, task: SummaryTask) -> AsyncIterator[_Lease | _NoLea
     try:
         yield lease
     finally:
-        await lease.give_back()
+        await lease.release()

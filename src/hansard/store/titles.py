@@ -1,4 +1,4 @@
-"""Titles that conversations get by themselves, from the first thing that a user says in them."""
+"""Automatic titles for conversations, from the first message that a user writes in them."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
     from hansard.store.core import Titler
 
 _TITLE_LENGTH = 60
-_MOST_SETTLED = 10_000
+_MOST_REMEMBERED = 10_000
 _TRIES = 5
 
 
 class TitleWriter:
-    """Gives titles, and remembers which conversations need none: those cost no read again."""
+    """Writes titles, and remembers which conversations need none, so that these cost no further read."""
 
     def __init__(self, titler: Titler) -> None:
         self._titler = titler
-        self._settled: Cache[tuple[str, str], int] = Cache(_MOST_SETTLED)
-        """The seq of the newest user message seen in each. A lower one means a conversation begun anew."""
+        self._needs_none: Cache[tuple[str, str], int] = Cache(_MOST_REMEMBERED)
+        """The seq of the newest user message seen in each. A lower seq means that the conversation was recreated."""
 
     async def after(
         self, backend: Backend, context: Context, id: str, append: Append, appended: Appended
     ) -> int | None:
-        """The version after a title was given; None when there was none to give.
+        """Returns the version after a title was written; None if there was none to write.
 
-        `appended` is what `append` has stored. A conversation gets its title with its first user message, whoever made
-        it, unless it has one.
+        `appended` is what `append` has stored. A conversation gets its title with its first user message, unless it has
+        one.
         """
         first = next((message for message in appended.messages if message.role == "user"), None)
         key = (context.tenant, id)
         if first is None:
             return None
-        newest = self._settled.peek(key)
-        self._settled.put(key, first.seq)
+        newest = self._needs_none.peek(key)
+        self._needs_none.put(key, first.seq)
         if newest is not None and first.seq > newest and not appended.created:
             return None
         if appended.created:
             is_untitled = append.new is None or append.new.title is None
         else:
             is_untitled = await _waits_for_title(backend, context, id, append.branch, first)
-        return await self._give(backend, context, id, appended) if is_untitled else None
+        return await self._write_title(backend, context, id, appended) if is_untitled else None
 
-    async def _give(self, backend: Backend, context: Context, id: str, appended: Appended) -> int | None:
-        """The messages are stored by now: a titler that fails is logged, and leaves the conversation untitled."""
+    async def _write_title(self, backend: Backend, context: Context, id: str, appended: Appended) -> int | None:
+        """Runs the titler. If it fails, that is logged and the conversation stays untitled."""
         try:
             title = self._titler(appended.messages)
             if isinstance(title, Awaitable):
@@ -65,7 +65,7 @@ class TitleWriter:
 
 
 async def _set_title(backend: Backend, context: Context, id: str, title: str, version: int) -> int | None:
-    """Sets the title unless somebody else has, or has deleted the conversation, while the titler worked."""
+    """Sets the title unless the conversation got one, or was deleted, while the titler worked."""
     for _ in range(_TRIES):
         expected = version if backend.capabilities.compare_and_swap else None
         try:
@@ -93,7 +93,7 @@ async def _waits_for_title(backend: Backend, context: Context, id: str, branch: 
 
 
 def first_words(messages: Sequence[Message]) -> str | None:
-    """A title from the first thing that a user said: its first line, cut at a word."""
+    """Returns a title from the first user message: its first line, cut at a word."""
     said = next((message.text.strip() for message in messages if message.role == "user" and message.text.strip()), "")
     line = said.partition("\n")[0].strip()
     if len(line) <= _TITLE_LENGTH:

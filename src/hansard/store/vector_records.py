@@ -1,6 +1,7 @@
-"""Where vectors lie among the records, and how they go: with their messages, whoever deletes those.
+"""The records that hold vectors, and how vectors are deleted together with their messages.
 
-A process that deletes need not have an embedder. The records of `PLACES` say which embedders there are vectors of.
+A process that deletes messages need not have an embedder: the records of `PLACES` tell which embedders have vectors
+here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hansard.ids import new_id
 from hansard.model import Record
 from hansard.search import vectors
 from hansard.search.vectors import CHUNK, VectorRow
-from hansard.store.core import after_a_write
+from hansard.store.core import outcome_unknown_on_failure
 
 VECTORS = ("hansard", "vectors")
 PLACES = ("hansard", "embedding")
@@ -28,7 +29,7 @@ LONG_AGO = -(1 << 61)
 _PAGE = 16
 _TRIES = 100
 _LONGEST_REMOVAL = timedelta(hours=1)
-"""After this time a removal that has not ended was cut off."""
+"""A removal that has not ended after this time was interrupted."""
 
 
 def namespace(id: str, embedder: str) -> tuple[str, ...]:
@@ -40,9 +41,9 @@ def key_of(chunk: int) -> str:
 
 
 async def place_of(backend: Backend, context: Context, embedder: str) -> int:
-    """Up to which time of change everything has its vector, in microseconds; long ago when nothing has.
+    """Returns the time of change up to which everything has its vector, in microseconds; long ago if nothing has.
 
-    From now on whoever deletes messages knows of the embedder.
+    From now on, processes that delete messages know of the embedder.
     """
     (record,) = await backend.get_records(context, [(PLACES, embedder)])
     if record is not None:
@@ -52,7 +53,7 @@ async def place_of(backend: Backend, context: Context, embedder: str) -> int:
 
 
 async def chunks_of(backend: Backend, context: Context, id: str, embedder: str) -> AsyncIterator[list[VectorRow]]:
-    """The vectors of a conversation, chunk by chunk."""
+    """Yields the vectors of a conversation, chunk by chunk."""
     async for record in _records(backend, context, namespace(id, embedder)):
         if record.key != STATE:
             yield vectors.unpack(record.value, f"conversation {id!r}")
@@ -69,15 +70,15 @@ async def _records(backend: Backend, context: Context, prefix: tuple[str, ...]) 
             query = structs.replace(query, after=(page[-1].namespace, page[-1].key))
 
 
-# --- forgetting -------------------------------------------------------------------------------------------------------
+# Deletion
 
 
 class Removal:
-    """Messages of one conversation are about to go, and their vectors after them.
+    """The removal of messages of one conversation, followed by that of their vectors.
 
-    Those are two writes. The mark that stands from before the first until after the second tells later callers that
-    vectors may have been left behind. Only an embedder that was there before the first write can have made them: one
-    that comes later looks after each write whether the messages are still there.
+    Those are two writes. A marker record, written before the first and deleted after the second, tells later callers
+    that vectors may have been left behind. Only an embedder that existed before the first write can have made them: a
+    later one checks after each write whether the messages still exist.
     """
 
     def __init__(self, backend: Backend, context: Context, id: str, embedders: Sequence[str]) -> None:
@@ -88,83 +89,83 @@ class Removal:
         self.has_removed = False
         """The messages are gone, and their vectors are being deleted."""
 
-    async def begin(self) -> None:
+    async def write_marker(self) -> None:
         self._mark = ((*STALE, self._id), new_id("removal_"))
         mark = RecordWrite(*self._mark, True, conversation_id=self._id)
         await self._backend.write_records(self._context, [mark])
 
-    async def end(self) -> None:
+    async def delete_marker(self) -> None:
         await self._backend.write_records(self._context, [RecordWrite(*self._mark, delete=True)])
 
-    async def forget(self, seqs: Collection[int] | None) -> None:
-        """Deletes the vectors of these messages; of the whole conversation, where it is not known which those are."""
+    async def delete_vectors(self, seqs: Collection[int] | None) -> None:
+        """Deletes the vectors of these messages; None deletes those of the whole conversation."""
         self.has_removed = True
-        with after_a_write():
+        with outcome_unknown_on_failure():
             for embedder in self._embedders:
-                await self._forget(embedder, seqs)
+                await self._delete_of_embedder(embedder, seqs)
 
-    async def _forget(self, embedder: str, seqs: Collection[int] | None) -> None:
+    async def _delete_of_embedder(self, embedder: str, seqs: Collection[int] | None) -> None:
         if seqs is None:
             await _delete(self._backend, self._context, namespace(self._id, embedder))
         else:
             for chunk in {seq // CHUNK for seq in seqs}:
-                await _thin_out(self._backend, self._context, self._id, embedder, chunk, seqs)
+                await _delete_from_chunk(self._backend, self._context, self._id, embedder, chunk, seqs)
 
-    async def forget_missing(self) -> None:
-        """Deletes the vectors whose messages are not there."""
+    async def delete_missing(self) -> None:
+        """Deletes the vectors whose messages no longer exist."""
         self.has_removed = True
-        with after_a_write():
+        with outcome_unknown_on_failure():
             for embedder in self._embedders:
-                await _forget_missing(self._backend, self._context, self._id, embedder)
+                await _delete_missing(self._backend, self._context, self._id, embedder)
 
 
 @asynccontextmanager
 async def removal(backend: Backend, context: Context, id: str) -> AsyncIterator[Removal]:
-    """Around the removal of messages: what was removed is forgotten inside.
+    """Surrounds the removal of messages; callers delete the vectors inside it.
 
-    First it makes up for removals of the same conversation that were cut off.
+    First it finishes earlier removals in the same conversation that were interrupted.
     """
-    own = structs.replace(context, user=None)  # vectors lie beside the messages, not in the user's own space
+    own = structs.replace(context, user=None)  # vectors belong to the conversation, not to the user's own records
     embedders = await _embedders(backend, own)
     if not embedders or await backend.get_conversation(context, id) is None:
         yield Removal(backend, own, id, ())
         return
-    await settle(backend, own, id)
+    await finish_interrupted(backend, own, id)
     removal = Removal(backend, own, id, embedders)
-    await removal.begin()
+    await removal.write_marker()
     try:
         yield removal
     except HansardError as error:
         is_refused = not isinstance(error, Unavailable) or error.outcome == "not_applied"
         if is_refused and not removal.has_removed:
-            await removal.end()
+            await removal.delete_marker()
         raise
-    with after_a_write():
-        await removal.end()
+    with outcome_unknown_on_failure():
+        await removal.delete_marker()
 
 
-async def settle(backend: Backend, context: Context, id: str | None = None) -> None:
-    """Makes up for removals that were cut off, in a conversation or in the whole tenant."""
+async def finish_interrupted(backend: Backend, context: Context, id: str | None = None) -> None:
+    """Finishes removals that were interrupted, in a conversation or in the whole tenant."""
     context = structs.replace(context, user=None)
     embedders = await _embedders(backend, context)
     if not embedders:
         return
-    marks = [record async for record in _records(backend, context, STALE if id is None else (*STALE, id))]
-    for each in {record.namespace[-1] for record in marks}:
+    markers = [record async for record in _records(backend, context, STALE if id is None else (*STALE, id))]
+    for each in {record.namespace[-1] for record in markers}:
         for embedder in embedders:
-            await _forget_missing(backend, context, each, embedder)
-    # The mark of a removal that is still under way must stay.
-    old = [record for record in marks if record.created_at < context.now - _LONGEST_REMOVAL]
+            await _delete_missing(backend, context, each, embedder)
+    # The marker of a removal in progress must stay.
+    old = [record for record in markers if record.created_at < context.now - _LONGEST_REMOVAL]
     if old:
         await backend.write_records(context, _deletions(old))
 
 
-async def forget(backend: Backend, context: Context, id: str, seqs: Collection[int]) -> None:
+async def delete_vectors(backend: Backend, context: Context, id: str, seqs: Collection[int]) -> None:
     """Deletes the vectors of messages whose content has changed."""
     context = structs.replace(context, user=None)
     embedders = await _embedders(backend, context)
     if embedders:
-        await Removal(backend, context, id, embedders).forget(seqs)
+        await Removal(backend, context, id, embedders).delete_vectors(seqs)
 
 
 async def _embedders(backend: Backend, context: Context) -> list[str]:
@@ -174,16 +175,16 @@ async def _embedders(backend: Backend, context: Context) -> list[str]:
     return [record.key async for record in _records(backend, context, PLACES)]
 
 
-async def _forget_missing(backend: Backend, context: Context, id: str, embedder: str) -> None:
+async def _delete_missing(backend: Backend, context: Context, id: str, embedder: str) -> None:
     async for rows in chunks_of(backend, context, id, embedder):
         there = {message.id for message in await backend.find_messages(context, id, [row.id for row in rows])}
         gone = {row.seq for row in rows if row.id not in there}
         if gone:
-            await _thin_out(backend, context, id, embedder, rows[0].seq // CHUNK, gone)
+            await _delete_from_chunk(backend, context, id, embedder, rows[0].seq // CHUNK, gone)
 
 
-def is_own_affair(record: Record) -> bool:
-    """How far this store's embedding has come: of no meaning in another."""
+def is_embedding_progress(record: Record) -> bool:
+    """Whether the record stores the progress of this store's embedder, which means nothing in another store."""
     if record.namespace[:2] == VECTORS:
         return record.key == STATE
     return record.namespace == PLACES or record.namespace[:2] == STALE
@@ -193,7 +194,7 @@ def is_derived(record: Record) -> bool:
     return record.namespace[:2] == VECTORS
 
 
-async def _thin_out(
+async def _delete_from_chunk(
     backend: Backend, context: Context, id: str, embedder: str, chunk: int, seqs: Collection[int]
 ) -> None:
     where = (namespace(id, embedder), key_of(chunk))
@@ -215,23 +216,23 @@ async def _thin_out(
         try:
             await backend.write_records(context, [write])
         except Conflict:
-            continue  # somebody embeds in this chunk just now
+            continue  # another process is writing this chunk
         return
-    raise Unavailable(f"others keep changing the vectors of conversation {id!r}: try again")
+    raise Unavailable(f"other processes keep changing the vectors of conversation {id!r}: try again")
 
 
-async def forget_embedders(backend: Backend, context: Context, is_meant: Callable[[str], bool]) -> None:
-    """Every vector of a tenant that these embedders made, and how far they had come."""
-    unreachable: list[Record] = []
+async def delete_embedders(backend: Backend, context: Context, is_meant: Callable[[str], bool]) -> None:
+    """Deletes every vector of these embedders in a tenant, and their progress."""
+    batch: list[Record] = []
     async for record in _records(backend, context, VECTORS):
         if is_meant(record.namespace[-1]):
-            unreachable.append(record)
-        if len(unreachable) == _PAGE:
-            await backend.write_records(context, _deletions(unreachable))
-            unreachable.clear()
-    unreachable += [record async for record in _records(backend, context, PLACES) if is_meant(record.key)]
-    if unreachable:
-        await backend.write_records(context, _deletions(unreachable))
+            batch.append(record)
+        if len(batch) == _PAGE:
+            await backend.write_records(context, _deletions(batch))
+            batch.clear()
+    batch += [record async for record in _records(backend, context, PLACES) if is_meant(record.key)]
+    if batch:
+        await backend.write_records(context, _deletions(batch))
 
 
 async def _delete(backend: Backend, context: Context, prefix: tuple[str, ...]) -> None:

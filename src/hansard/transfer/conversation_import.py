@@ -1,9 +1,9 @@
-"""One conversation on its way into a target.
+"""The import of one conversation into a target.
 
-What the target holds already is compared first, message by message. If it is the same as far as it goes, the rest is
-stored behind it; so whatever was cut off, or has grown since, goes on where it ended. If anything differs, the
-conversation is a conflict and is left alone. Where that was asked for, every piece that was stored is read back and
-compared, to the byte; the counts are always compared.
+Messages that the target already has are compared first. If they are equal, the rest is stored after them; so an import
+that was interrupted, or whose source has grown since, continues where it ended. If anything differs, the conversation
+is a conflict and is left alone. If requested, every piece that was stored is read back and compared, to the byte; the
+counts are always compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ConversationImport:
         self._times = not target.capabilities.own_times
         self._theirs: Numbered | None = None
         self._reached = 0
-        """The seq up to which the target held messages before."""
+        """The seq up to which the target already had messages."""
         self._last = 0
         self._count = 0
         self._pending: _Piece | None = None
@@ -51,9 +51,9 @@ class ConversationImport:
         self._has_settled = False
         self.where = f"conversation {self._id!r}"
         self.is_closed = False
-        """Nothing more goes in."""
+        """Nothing more is imported."""
         self.refusal: str | None = None
-        """What the target holds instead, if that is why."""
+        """What the target has instead, if that is the reason."""
         self.is_new = False
         self.stored = 0
 
@@ -79,7 +79,7 @@ class ConversationImport:
             self._pending = None
 
     def missing_blobs(self, rows: Sequence[Row]) -> set[str]:
-        """Blobs whose bytes must come with these rows."""
+        """Returns the blobs whose bytes must come with these rows."""
         if self.is_closed or not self._target.capabilities.keeps:
             return set()
         fresh = [row for row in rows if row.message.seq > self._reached]
@@ -90,7 +90,7 @@ class ConversationImport:
     # Messages
 
     async def take(self, rows: Sequence[Row], blobs: Mapping[str, bytes]) -> None:
-        """More of it, in the order of seq."""
+        """Takes more rows, in the order of seq."""
         if self.is_closed:
             await self._target.put_blobs(blobs)
             return
@@ -111,7 +111,7 @@ class ConversationImport:
             self._refuse(f"the target holds other messages: {different}")
 
     async def _settle(self) -> bool:
-        """Whether everything that the target held has been compared: it may hold still more."""
+        """Whether all messages of the target have been compared: it may have more."""
         if not self._has_settled and self._reached > self._last:
             for row in await self._read_back(self._last, 1):
                 self._refuse(f"the target holds a message {row.message.id!r} that the source does not")
@@ -124,7 +124,7 @@ class ConversationImport:
             await self._store(before, done=False)
 
     async def _store(self, piece: _Piece, *, done: bool) -> bool:
-        """Stores a piece and reads it back. False when the target will not have it."""
+        """Stores a piece and reads it back. False if the target refuses it."""
         target = self._target
         rows = tuple([_restored(row, self._numbers) for row in piece.rows])
         restore = Restore(self._image, rows, piece.blobs, done)
@@ -155,12 +155,12 @@ class ConversationImport:
         if different is not None:
             self._target.lose(self.where, f"what was stored differs: {different}", verified=False)
         for sha256 in await self._target.missing_blobs(piece.blobs):
-            self._target.lose(self.where, f"blob {sha256} was not kept", verified=False)
+            self._target.lose(self.where, f"blob {sha256} was not stored", verified=False)
 
     # Comparing
 
     async def _differs(self, rows: Sequence[Row]) -> str | None:
-        """How the next messages of the target differ from these; None when they do not."""
+        """Returns how the next messages of the target differ from these; None if they do not."""
         if not rows:
             return None
         found = await self._read_back(self._last, len(rows))
@@ -188,7 +188,7 @@ class ConversationImport:
         return None
 
     async def _read_back(self, after: int, count: int) -> list[Row]:
-        """The next messages of the target."""
+        """Returns the next messages of the target."""
         found: list[Row] = []
         while self._theirs is not None and len(found) < count:
             context = self._target.view.context()
@@ -203,7 +203,7 @@ class ConversationImport:
     # The end
 
     async def finish(self, summaries: Sequence[Summary]) -> bool:
-        """Stores what waits, and gives the conversation its own times and version. False: it was the same already."""
+        """Stores the rest, and sets the conversation's own times and version. False if it was already equal."""
         if self.is_closed or not await self._settle():
             return False
         for loss in self._fit.losses:
@@ -222,7 +222,7 @@ class ConversationImport:
         if theirs is None:
             return False
         ours, found, times = self._image, theirs.image, self._times
-        # Messages that were removed while we read are in the image's counts, and not in the target's.
+        # Messages that were deleted while we read are in the image's counts but not in the target's.
         is_whole = ours.conversation.message_count == self._count
         return (
             found.conversation.message_count == self._count
@@ -232,7 +232,7 @@ class ConversationImport:
         )
 
     def _that_cover_messages(self, summaries: Sequence[Summary]) -> list[Summary]:
-        """Without those whose range ends behind the last message, which older versions stored."""
+        """Returns the summaries without those whose range ends after the last message, which older versions stored."""
         wrong = [summary for summary in summaries if summary.to_seq > self._image.seq]
         for summary in wrong:
             what = f"a summary to seq {summary.to_seq} covers messages that do not exist: the last is {self._image.seq}"
@@ -269,18 +269,18 @@ def _restored(row: Row, numbers: Numbers) -> RestoredRow:
 
 
 def _lifted(message: Message) -> int:
-    """The size of the base64 that became blobs."""
+    """Returns the size of the base64 that became blobs."""
     return sum(len(ref.prefix) + (ref.size + 2) // 3 * 4 for ref in message.blobs)
 
 
 def _fields(conversation: Conversation, *, times: bool) -> bytes:
-    """What a conversation says of itself, beside what follows from its messages and summaries."""
+    """Returns the conversation's own fields, without those that follow from its messages and summaries."""
     bare = structs.replace(conversation, message_count=0, last_message_at=None, summary=None)
     return encode(bare if times else structs.replace(bare, created_at=NOT_YET, updated_at=NOT_YET))
 
 
 def _shape(image: Image, *, counts: bool, times: bool) -> dict[str, StoredBranch]:
-    """The branches, whatever their order."""
+    """Returns the branches, in any order."""
     bare: dict[str, Any] = {}
     if not counts:
         bare["count"] = 0
@@ -290,7 +290,7 @@ def _shape(image: Image, *, counts: bool, times: bool) -> dict[str, StoredBranch
 
 
 def _difference(ours: Image, theirs: Image, *, times: bool) -> str | None:
-    """Why the target's conversation cannot be an earlier copy of ours; None when it may be one."""
+    """Returns why the target's conversation cannot be an earlier copy of ours; None if it may be one."""
     mine, found = ours.conversation, theirs.conversation
     if times and found.created_at != mine.created_at:
         return f"the target holds another one, made at {found.created_at.isoformat()}"
@@ -303,20 +303,20 @@ def _difference(ours: Image, theirs: Image, *, times: bool) -> str | None:
     return None
 
 
-# What a target cannot hold exactly, cut to what it can, and said. Branches become the active one alone, blobs go back
-# into the content. Ids and times that a storage gives itself are not differences: the comparison looks past them, and
-# notes which id became which.
+# Adapts a conversation to what the target can store, and reports the differences. Only the active branch is stored, and
+# blobs become content again. Ids and times that a storage assigns itself are not differences: the comparison ignores
+# them, and records which id became which.
 
 
 class Fit(Struct, frozen=True):
-    """How one conversation goes into a target."""
+    """How one conversation is stored in a target."""
 
     image: Image
-    """As the target shall hold it."""
+    """As the target will store it."""
     numbers: Numbers
     """From the rows' numbers to the image's."""
     alone: StoredBranch | None = None
-    """The only branch that goes in, as the source has it."""
+    """The only branch that is stored, as the source has it."""
     inline: bool = False
     losses: tuple[str, ...] = ()
 
@@ -325,7 +325,7 @@ class Fit(Struct, frozen=True):
         return self.alone is None and not self.inline
 
     def rows(self, rows: Sequence[Row], numbers: Numbers, blobs: Mapping[str, bytes]) -> Iterator[Row]:
-        """What goes in, with our numbers."""
+        """Yields the rows to store, with our numbers."""
         for row in rows:
             line, message = numbers[row.segment], row.message
             if self.alone is not None:
@@ -353,7 +353,7 @@ def fit(given: Numbered, capabilities: Capabilities) -> Fit:
 
 
 def as_given(theirs: Message, given: Message, capabilities: Capabilities) -> Message:
-    """What the target gave back, with the ids and times that it may choose set aside."""
+    """Returns what the target returned, without the ids and times that it may choose."""
     changes: dict[str, Any] = {}
     if capabilities.own_ids:
         changes["id"] = given.id

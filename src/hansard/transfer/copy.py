@@ -1,4 +1,4 @@
-"""From one store to another, exactly, piece by piece, and again where the source has changed meanwhile."""
+"""Copies exactly from one store to another, piece by piece, and again if the source has changed meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PASSES = 3
 
 
 async def copy(source: View, target: TransferTarget, choice: Choice) -> Report:
-    """Copies what was chosen. What the target holds already, and is the same, is passed over."""
+    """Copies the selection. Equal content that the target already has is skipped."""
     if source.backend is target.backend and source.tenant == target.view.tenant:
         raise ValidationError("the source and the target are the same store")
     target.warn()
@@ -47,7 +47,7 @@ class _Copied:
                 return
             landing = await self._land(found, attempt)
             if landing.refusal is not None and self._is_new:
-                # We made it in this run, and its source was edited since: begin again.
+                # This run created it, and its source was edited since: start again.
                 await self._take_back()
             elif landing.is_closed:
                 if landing.refusal is not None:
@@ -78,7 +78,7 @@ class _Copied:
         return now is not None and now.image.conversation.version == found.image.conversation.version
 
     async def _vanished(self) -> None:
-        """It was deleted since it was listed, perhaps while we copied it."""
+        """Handles a conversation that was deleted since it was listed, perhaps while we copied it."""
         if self._is_new:
             await self._take_back()
 

@@ -1,6 +1,6 @@
-"""A tenant, or a part of it, as lines of the export format: streamed, in constant memory.
+"""Exports a tenant, or a part of it, as lines of the export format: streamed, in constant memory.
 
-A conversation is written as it was when its turn came: what is appended to it meanwhile is left out, by its seq.
+A conversation is written as it was when its export began: messages appended meanwhile are left out, by their seq.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hansard.version import VERSION
 
 
 async def export(view: View, choice: Choice) -> AsyncIterator[bytes]:
-    """The lines of an export, each with its end."""
+    """Yields the lines of an export, each with its line end."""
     async for block in Export(view, choice).blocks():
         for line in block:
             yield line + b"\n"
@@ -65,7 +65,7 @@ class Export:
     async def _conversation(self, id: str) -> AsyncIterator[Sequence[bytes]]:
         found = await self._source.image(id)
         if found is None:
-            return  # it was deleted since it was listed
+            return  # deleted since it was listed
         image = found.image
         yield self._sealed([ConversationLine(image.conversation, image.seq, image.branches)])
         count = 0
@@ -106,7 +106,7 @@ class Export:
         return block
 
 
-# Reading a store that is copied or exported, in pieces of bounded size
+# Reading a store to copy or export, in pieces of bounded size
 
 ROWS = 2000
 BYTES = 8_000_000
@@ -115,7 +115,7 @@ _RECORDS = 50
 
 
 def pieces(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Rows, cut where the blobs that they refer to pass the bound in bytes."""
+    """Splits rows where the blobs that they refer to exceed the limit in bytes."""
     start = size = 0
     for index, row in enumerate(rows):
         if row.message.blobs:
@@ -128,7 +128,7 @@ def pieces(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def _checked_last(rows: Sequence[Row], after: int, id: str) -> int:
-    """The last seq of a page. `Corrupt` when it does not go upwards: whoever reads on from there would never end."""
+    """Returns the last seq of a page. `Corrupt` if seqs do not ascend: reading on from there would never end."""
     for row in rows:
         if row.message.seq <= after:
             where = f"message {row.message.id!r} of conversation {id!r}"
@@ -138,7 +138,7 @@ def _checked_last(rows: Sequence[Row], after: int, id: str) -> int:
 
 
 class Choice(Struct, frozen=True):
-    """Which conversations are meant, checked. Records come along: see `TransferSource.records`."""
+    """The checked selection of conversations. For records, see `TransferSource.records`."""
 
     conversation_ids: tuple[str, ...] | None = None
     user_id: str | None = None
@@ -157,19 +157,19 @@ class TransferSource:
         self._ids = frozenset(choice.conversation_ids or ())
 
     async def check(self) -> None:
-        """Conversations that were asked for by their ids must exist."""
+        """Checks that conversations that were requested by id exist."""
         for id in self._choice.conversation_ids or ():
             if await self._backend.get_conversation(self._view.context(), id) is None:
                 raise rules.not_found(id)
 
     async def conversations(self) -> AsyncIterator[str]:
-        """The id of each conversation, once. One that is written to meanwhile is not missed."""
+        """Yields the id of each conversation once. One that is written to meanwhile is not missed."""
         if self._choice.conversation_ids is not None:
             for id in dict.fromkeys(self._choice.conversation_ids):
                 yield id
             return
-        # By the time of the last change, upwards: a conversation that changes moves to where we have not been. Only
-        # the hash of an id is remembered, so that a large store costs little.
+        # By the time of the last change, ascending: a conversation that changes moves to the part that is still to be
+        # read. Only the hash of an id is remembered, so that a large store costs little.
         seen: set[int] = set()
         async for conversation in self._changed_upwards():
             if hash(conversation.id) not in seen:
@@ -199,7 +199,7 @@ class TransferSource:
         return None if image is None else numbered(image)
 
     async def rows(self, of: Numbered) -> AsyncIterator[Sequence[Row]]:
-        """The messages that the image counts, of all lines, in the order of seq."""
+        """Yields the messages that the image counts, of all segments, in the order of seq."""
         last, end = 0, of.image.seq
         while last < end:
             rows = await self._backend.read_rows(self._view.context(), of.image.conversation.id, last, ROWS, BYTES)
@@ -227,21 +227,21 @@ class TransferSource:
     # Records
 
     async def records(self) -> AsyncIterator[tuple[str | None, list[Record]]]:
-        """Records, with the user in whose space they lie.
+        """Yields records, with the user who owns them.
 
-        All of them; or, of a choice, those that belong to its conversations, and the chosen user's own.
+        All of them; or, for a selection, those that belong to its conversations, and the selected user's own.
         """
         if not self._backend.capabilities.records:
             return
         for owner in await self._owners():
             async for page in self._record_pages(owner):
-                own = [record for record in page if not vector_records.is_own_affair(record)]
+                own = [record for record in page if not vector_records.is_embedding_progress(record)]
                 chosen = [record for record in own if await self._is_chosen(owner, record)]
                 if chosen:
                     yield owner, chosen
 
     async def _owners(self) -> list[str | None]:
-        """Whose spaces to look into; None is the tenant's."""
+        """Returns the owners whose records are read; None is the tenant."""
         if self._view.user is not None:
             return [self._view.user]
         return [None, *await self._backend.record_owners(self._view.context())]
@@ -271,28 +271,28 @@ class TransferSource:
         return conversation is not None and rules.matches(conversation, query, context)
 
 
-# Lines of messages are numbered from 1 in each conversation, whatever numbers a storage gives them. So the same
-# conversation has the same image, and the same lines in an export, in every store.
+# Segments are numbered from 1 in each conversation, whatever numbers a storage gives them. So the same conversation has
+# the same image, and the same lines in an export, in every store.
 
 Numbers = Mapping[int, int]
 """From a storage's numbers to ours."""
 
 
 class Numbered(Struct, frozen=True):
-    """An image with our numbers, and how its storage's become ours. Its rows keep the storage's: there are many."""
+    """An image with our numbers, and the mapping from its storage's. Its rows keep the storage's: there are many."""
 
     image: Image
     numbers: Numbers
 
     def check(self, rows: Sequence[Row]) -> None:
-        """Rows on a line that no branch reads cannot be copied."""
+        """Checks that the rows are on segments that a branch reads: others cannot be copied."""
         for line in {row.segment for row in rows} - self.numbers.keys():
             where = f"conversation {self.image.conversation.id!r}"
-            raise Corrupt(f"{where} has messages on line {line}, which no branch reads", where=where)
+            raise Corrupt(f"{where} has messages in segment {line}, which no branch reads", where=where)
 
 
 def as_numbered(image: Image) -> Numbered:
-    """An image that has our numbers already, as those of exports have."""
+    """Returns an image that already has our numbers, as in exports."""
     lines = {line for branch in image.branches for line, _ in (*branch.path, (branch.segment, 0))}
     return Numbered(image, {line: line for line in lines})
 

@@ -1,12 +1,12 @@
 """The export format: JSON Lines, specified in docs/reference/export-format.md.
 
-One JSON object a line. The first names the format and its version, the last one (`eof`) says that nothing is missing.
-Between them each conversation is a run of lines, from `conversation` to `end`, and records follow. The lines `check`,
-`end` and `eof` seal the file: their `sha256` is the hash of every line between the first and them. So a reader stores
-nothing that it has not checked.
+One JSON object for each line. The first names the format and its version, the last one (`eof`) confirms that nothing is
+missing. Between them each conversation is a run of lines, from `conversation` to `end`, and records follow. The lines
+`check`, `end` and `eof` hold checksums: their `sha256` is the hash of every line between the first and them. So a
+reader stores nothing that it has not checked.
 
 Lines of messages have this encoder's field order, defaults left out and no spaces, so that the same content always
-gives the same file.
+produces the same file.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CheckLine(Struct, frozen=True, tag="check"):
 
 
 class EndLine(Struct, frozen=True, tag="end", omit_defaults=True):
-    """The end of a conversation. `changed`: messages of it were removed while it was exported."""
+    """The end of a conversation. `changed`: messages of it were deleted while it was exported."""
 
     messages: int
     sha256: str
@@ -92,7 +92,7 @@ class EndLine(Struct, frozen=True, tag="end", omit_defaults=True):
 
 
 class RecordLine(Struct, frozen=True, tag="record", omit_defaults=True, kw_only=True):
-    """A record. Its value is JSON in `value`, or bytes in `data`; `owner` is the user in whose space it lies."""
+    """A record. Its value is JSON in `value`, or bytes in `data`; `owner` is the user who owns it."""
 
     namespace: tuple[str, ...]
     key: str
@@ -113,7 +113,7 @@ class RecordLine(Struct, frozen=True, tag="record", omit_defaults=True, kw_only=
 
 
 class EofLine(Struct, frozen=True, tag="eof", kw_only=True):
-    """The last line: what the file holds."""
+    """The last line: what the file contains."""
 
     conversations: int = 0
     messages: int = 0
@@ -129,7 +129,7 @@ _decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
 
 
 class _Canonical(Struct, frozen=True, omit_defaults=True):
-    """A message as its line has it: without what the conversation says, and without defaults."""
+    """A message as in its line: without the conversation's fields, and without defaults."""
 
     id: str
     seq: int
@@ -157,7 +157,7 @@ class _CanonicalLine(Struct, frozen=True, tag="message"):
 
 
 def message_line(line: int, message: Message) -> bytes:
-    """The line of a message, without its end."""
+    """Returns the line of a message, without its line end."""
     canonical = _Canonical(
         message.id,
         message.seq,
@@ -182,12 +182,12 @@ def message_line(line: int, message: Message) -> bytes:
 
 
 def message_lines(rows: Sequence[Row], numbers: Mapping[int, int]) -> list[bytes]:
-    """The lines of rows that have a storage's numbers."""
+    """Returns the lines of rows that have a storage's numbers."""
     return [message_line(numbers[row.segment], row.message) for row in rows]
 
 
 def fingerprint(rows: Sequence[Row], numbers: Mapping[int, int]) -> bytes:
-    """What rows say, to be compared: quicker than their lines, and as exact."""
+    """Returns the content of rows for comparison: faster than their lines, and as exact."""
     return _encode([(numbers[row.segment], astuple(row.message)) for row in rows])
 
 
@@ -208,7 +208,7 @@ def record_line(owner: str | None, record: Record) -> RecordLine:
 
 
 def encode(line: Struct) -> bytes:
-    """A line without its end."""
+    """Returns a line without its line end."""
     return _encode(line)
 
 
@@ -220,7 +220,7 @@ def decode(raw: bytes, number: int) -> Line:
 
 
 def decode_header(raw: bytes) -> Header:
-    """The first line, or an error that says what the file is instead."""
+    """Returns the first line, or raises an error that tells what the file is instead."""
     try:
         found = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -251,7 +251,7 @@ class Seal:
         self._hash = hashlib.sha256()
 
     def add(self, lines: Sequence[bytes]) -> None:
-        """Takes lines without their ends."""
+        """Adds lines without their line ends."""
         if lines:
             self._hash.update(b"\n".join(lines) + b"\n")
 
@@ -260,11 +260,11 @@ class Seal:
         return self._hash.hexdigest()
 
 
-# The lines of an export from wherever they come, a bounded amount at a time, without their ends
+# The lines of an export from any source, a bounded amount at a time, without their line ends
 
 
 class Readable(Protocol):
-    """A file, as far as it is needed."""
+    """The part of a file's interface that is needed."""
 
     def read(self, size: int, /) -> bytes | str: ...
 
@@ -276,7 +276,7 @@ _BYTES = 1 << 20
 
 
 async def chunks(source: Any) -> AsyncIterator[list[bytes]]:
-    """From the path of a file, a file, or lines."""
+    """Yields lines from the path of a file, a file, or lines."""
     if isinstance(source, AsyncIterable):
         async for line in source:
             yield [_bare(line)]
@@ -290,7 +290,7 @@ def _blocking(source: Any) -> Iterator[list[bytes]]:
         with _opened(source) as file:
             yield from _blocks(file.read)
     elif hasattr(source, "read"):
-        # From a pipe, what is there already is enough.
+        # From a pipe, read only what is available.
         yield from _blocks(getattr(source, "read1", source.read))
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
         yield from _gathered(source)

@@ -1,7 +1,7 @@
-"""Lines of the export format, checked and stored.
+"""Checks and stores lines of the export format.
 
-Nothing is stored before the seal that covers it has held. A file that is damaged or cut off is reported with its line;
-what came before that stays, and the same import can simply be run again with a good file.
+Nothing is stored before the checksum that covers it is verified. A damaged or truncated file is reported with its line;
+what came before stays, and the same import can be repeated with a good file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_BYTES = 256_000_000
 
 
 async def import_lines(target: TransferTarget, source: Lines) -> Report:
-    """Stores what the lines hold. A path is read as a file."""
+    """Stores the content of the lines. A path is read as a file."""
     target.warn()
     before = await target.evictions()
     work = Import(target)
@@ -57,14 +57,14 @@ async def import_lines(target: TransferTarget, source: Lines) -> Report:
 
 
 class Import:
-    """One pass over a file. The lines since the last seal wait until it has held."""
+    """One pass over a file. The lines since the last checksum wait until it is verified."""
 
     def __init__(self, target: TransferTarget) -> None:
         self._target = target
         self._seal = Seal()
         self._number = 0
         self._open: list[bytes] = []
-        """Lines that the seal has not covered yet."""
+        """Lines that no checksum has covered yet."""
         self._open_bytes = 0
         self._rows: list[Row] = []
         self._blobs: dict[str, bytes] = {}
@@ -77,7 +77,7 @@ class Import:
         self._has_ended = False
 
     async def take(self, chunk: Sequence[bytes]) -> None:
-        """More lines of the file."""
+        """Takes more lines of the file."""
         at = 0
         if chunk and not self._number:
             decode_header(chunk[0])
@@ -94,7 +94,7 @@ class Import:
                 raise damaged(self._number, "there is more after its end")
 
     def _messages(self, chunk: Sequence[bytes], start: int) -> tuple[int, Line | None]:
-        """Takes the messages from there on, up to a line that is another: its place, and the line."""
+        """Takes the messages from `start` up to a line of another kind; returns its index and the line."""
         check, id, rows = self._checker.message, self._checker.conversation_id, self._rows
         other = None
         at = start
@@ -138,7 +138,7 @@ class Import:
             case EofLine():
                 await self._eof(line)
 
-    # Seals
+    # Checksums
 
     def _check(self, sha256: str) -> None:
         self._seal.add(self._open)
@@ -148,7 +148,7 @@ class Import:
             raise damaged(self._number, "the lines before it are not those that were written (their hash differs)")
 
     async def _flush(self) -> None:
-        """Stores what the seal now covers."""
+        """Stores what the checksum now covers."""
         if self._landing is not None and (self._rows or self._blobs):
             self._checker.messages(self._rows, self._number)
             await self._landing.take(self._rows, self._blobs)
@@ -173,7 +173,7 @@ class Import:
 
     def _blob(self, line: BlobLine) -> None:
         if self._landing is None:
-            raise damaged(self._number, "a blob stands outside of a conversation")
+            raise damaged(self._number, "a blob is outside of a conversation")
         if hashlib.sha256(line.data).hexdigest() != line.sha256:
             raise damaged(self._number, "the blob is not the one that was written (its hash differs)")
         self._checker.blob(line)
@@ -224,18 +224,18 @@ class Import:
             raise damaged(self._number, "the file was cut off here: its last line is missing")
 
 
-# What a line may say, whoever wrote it. Content is not looked at again: any JSON is content.
+# Checks of a line's fields. Content is not checked again: any JSON is content.
 
 _ROLES = frozenset(ROLES)
 _SHORT = 64
 """An ASCII id of this length is within any limit."""
 _SEQS = 1 << 30
-"""Every storage holds seqs below this."""
+"""Every storage can hold seqs below this."""
 _LARGE = 1 << 53
 
 
 class Checker:
-    """Knows the conversation at hand, and the blobs that the file has given so far."""
+    """Knows the current conversation, and the blobs that the file has contained so far."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -255,7 +255,7 @@ class Checker:
         owned = [branch.segment for branch in line.branches]
         read = {place for branch in line.branches for place, _ in branch.path}
         if len(set(owned)) != len(owned) or min(*owned, *read, 1) < 1:
-            raise damaged(number, "the lines of its branches are not numbered apart")
+            raise damaged(number, "the segments of its branches do not have distinct numbers")
         self._times(number, conversation.created_at, conversation.updated_at, conversation.last_message_at)
         self._times(
             number, conversation.expires_at, conversation.archived_at, *(each.created_at for each in line.branches)
@@ -274,10 +274,10 @@ class Checker:
 
     def message(self, line: int, message: Message, number: int) -> None:
         if not self._last < message.seq <= self._end:
-            raise damaged(number, f"seq {message.seq} does not lie between {self._last} and {self._end}")
+            raise damaged(number, f"seq {message.seq} is not between {self._last} and {self._end}")
         self._last = message.seq
         if line not in self._lines:
-            raise damaged(number, f"no branch of the conversation reads line {line}")
+            raise damaged(number, f"no branch of the conversation reads segment {line}")
         if message.role not in _ROLES:
             raise damaged(number, f"the role {message.role!r} is unknown")
         id = message.id
@@ -291,17 +291,17 @@ class Checker:
             raise damaged(number, "content of the format 'text' is not text")
 
     def _references(self, message: Message, number: int) -> None:
-        """A message may refer only to what its own file has brought: else it could name another's blob."""
+        """A message may refer only to blobs in its own file: otherwise it could name another conversation's blob."""
         for ref in message.blobs:
             if _digest(ref.sha256) not in self._blobs:
-                raise damaged(number, f"blob {ref.sha256} does not stand before the message that refers to it")
+                raise damaged(number, f"blob {ref.sha256} does not come before the message that refers to it")
 
     def blob(self, line: BlobLine) -> None:
         self._blobs.add(_digest(line.sha256))
 
     def summary(self, line: SummaryLine, number: int) -> None:
         if not self._end and not self._lines:
-            raise damaged(number, "a summary stands outside of a conversation")
+            raise damaged(number, "a summary is outside of a conversation")
         if line.summary.conversation_id != self.conversation_id:
             raise damaged(number, "the summary belongs to another conversation")
         summary = line.summary
@@ -310,7 +310,7 @@ class Checker:
 
     def record(self, line: RecordLine, number: int) -> None:
         if self._lines:
-            raise damaged(number, "a record stands inside a conversation")
+            raise damaged(number, "a record is inside a conversation")
         if not line.namespace or (line.value is UNSET) == (line.data is UNSET):
             raise damaged(number, "the record has no namespace, or not one value")
         self._ids(number, line.key, *line.namespace, *filter(None, (line.owner, line.conversation_id)))
@@ -318,7 +318,7 @@ class Checker:
         self._times(number, line.created_at, line.updated_at, line.expires_at)
 
     def messages(self, rows: Sequence[Row], number: int) -> None:
-        """Ids are unique in a conversation; here, in as much of it as is stored at once."""
+        """Checks that ids are unique in a conversation; here, in the part that is stored at once."""
         if len({row.message.id for row in rows}) != len(rows):
             raise damaged(number, "two messages before it have the same id")
 

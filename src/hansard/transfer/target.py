@@ -1,4 +1,4 @@
-"""The store that a copy or an import writes to, what is reported about it, and how records get into it."""
+"""The store that a copy or an import writes to, the report about it, and the import of records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TransferTarget:
         self.backend = view.backend
         self.capabilities = view.backend.capabilities
         self.report = Report()
-        # Where ids change, reading back is how the new ones become known.
+        # If ids change, the new ones are learned by reading back.
         self.reads_back = verify or self.capabilities.own_ids
         self._prefix = ""
         self._on_conflict = on_conflict
@@ -34,14 +34,14 @@ class TransferTarget:
     # Reporting
 
     def share(self, report: Report, prefix: str) -> None:
-        """Reports into one that others report into as well."""
+        """Reports into a report that is shared with others."""
         self.report = report
         self._prefix = prefix
 
     def warn(self) -> None:
-        """Says at once what this kind of target will not do."""
+        """Reports at once what this kind of target will not do."""
         if not self.capabilities.keeps:
-            self.lose("the target", f"{self.capabilities.name} keeps nothing: nothing was stored", verified=False)
+            self.lose("the target", f"{self.capabilities.name} stores nothing: nothing was stored", verified=False)
 
     def moved(self) -> None:
         if self._progress is not None:
@@ -63,14 +63,14 @@ class TransferTarget:
         self.report.verified = self.report.verified and verified
 
     def admit(self, image: Image) -> None:
-        """A user's view takes only that user's conversations."""
+        """Refuses other users' conversations through a user's view."""
         user = self.view.user
         if user is not None and image.conversation.user_id != user:
             id = image.conversation.id
             raise Denied(f"conversation {id!r} belongs to another user, and a user's view writes only for its own")
 
     async def remove(self, id: str) -> None:
-        """Takes back a conversation that this run has made."""
+        """Removes a conversation that this run created."""
         await self.backend.delete_conversation(self.view.context(), id)
 
     async def evictions(self) -> tuple[int, int]:
@@ -86,13 +86,13 @@ class TransferTarget:
             self.lose("the target", what, verified=False)
 
     def renamed(self, id: str, old: str, new: str) -> None:
-        """The target gave a message an id of its own."""
+        """Records that the target gave a message an id of its own."""
         self.report.id_map.setdefault(self._prefix + id, {})[old] = new
 
     # Blobs
 
     def unknown_blobs(self, rows: Iterable[Row]) -> set[str]:
-        """Those that the rows refer to and that this run has not stored yet."""
+        """Returns the blobs that the rows refer to and that this run has not stored yet."""
         wanted = {ref.sha256 for row in rows for ref in row.message.blobs}
         return wanted - self._known_blobs
 
@@ -104,7 +104,7 @@ class TransferTarget:
         self._known_blobs |= fresh
 
     async def put_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        """Keeps blobs whose conversation was refused, for one that comes later."""
+        """Stores blobs whose conversation was refused, for a later one."""
         for sha256, data in blobs.items():
             context = self.view.context()
             await self.backend.put_blob(context, sha256, data, context.now + _KEEP)
@@ -115,19 +115,19 @@ class TransferTarget:
         return [each for each in wanted if hashlib.sha256(found.get(each, b"")).hexdigest() != each]
 
 
-# Records: stored with their revisions and times, each only where there is none
+# Records: stored with their revisions and times, each only if there is none
 
 _TRIES = 3
 
 
 async def put_records(target: TransferTarget, owner: str | None, records: Sequence[Record]) -> None:
-    """Stores those that the target lacks; those that are the same are passed over, others are conflicts."""
+    """Stores records that the target lacks; equal ones are skipped, others are conflicts."""
     if target.view.user is not None and owner != target.view.user:
-        raise Denied("these records lie in another space than the user's, and a user's view writes only there")
+        raise Denied("these records belong to another user, and a user's view writes only the user's own")
     if not target.capabilities.keeps:
         return
     if not target.capabilities.records:
-        target.lose(f"{len(records)} records", f"{target.capabilities.name} keeps no records")
+        target.lose(f"{len(records)} records", f"{target.capabilities.name} cannot store records")
         return
     await _put(Context(target.view.tenant, target.view.clock(), owner), target, records)
     target.moved()
@@ -144,7 +144,7 @@ async def _put(context: Context, target: TransferTarget, records: Sequence[Recor
         raise Conflict("records of the target are changing while they are compared: try again")
     await _verify(context, target, fresh)
     for record, theirs in zip(alive, there, strict=True):
-        # A target that embeds by itself may be further.
+        # A target with its own embedder may have newer vectors.
         if theirs is not None and (vector_records.is_derived(record) or _text(theirs) == _text(record)):
             target.report.skipped_records += 1
         elif theirs is not None:
@@ -156,7 +156,7 @@ async def _find(context: Context, target: TransferTarget, records: Sequence[Reco
 
 
 async def _write(context: Context, target: TransferTarget, records: list[Record]) -> bool:
-    """False when somebody wrote one of them since it was looked for. Drops from `records` what cannot be stored."""
+    """False if one of them was written since it was read. Removes from `records` what cannot be stored."""
     try:
         if records:
             await target.backend.write_records(context, [_as_write(record) for record in records])
