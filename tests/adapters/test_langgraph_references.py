@@ -387,7 +387,7 @@ async def test_a_record_that_no_version_wrote_is_not_upgraded() -> None:
     async with Store(backend) as store:
         await store.create_conversation("t")
         await store.records.put((forms.CHECKPOINTS, "t"), "1", b"something else", conversation_id="t")
-        with pytest.raises(Corrupt, match="no checkpoint that any version of Hansard wrote"):
+        with pytest.raises(Corrupt, match="not a checkpoint of any version of Hansard"):
             await forms.upgrade(backend)
 
 

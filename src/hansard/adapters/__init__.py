@@ -1,1 +1,1 @@
-"""The Store in the shapes of agent frameworks. An adapter is imported when its accessor is first used."""
+"""Adapters of the Store for agent frameworks. An adapter is imported when its accessor is first used."""

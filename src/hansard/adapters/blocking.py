@@ -1,4 +1,4 @@
-"""Blocking calls of frameworks that have both colours, whichever store lies below."""
+"""Blocking calls for frameworks with both async and blocking methods, on any store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Call", "caller_of"]
 
 
 def caller_of(store: Store) -> Call:
-    """How blocking code calls an async store: directly where it never suspends, else from a thread beside its loop."""
+    """Returns how blocking code calls an async store: directly if it never suspends, else from another thread."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What adapters share: reading messages of any size and of others, records, and writes that are not torn."""
+"""What adapters share: reading messages of any size and format, records, and writes that are not interrupted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERYTHING = 1_000_000_000
 
 
 async def newest(store: Store, conversation_id: str, count: int, branch: str | None = None) -> list[Message]:
-    """The newest messages, oldest first. More than one page of bytes is read page by page."""
+    """Returns the newest messages, oldest first. Reads page by page if they exceed one page of bytes."""
     found = await store.get_messages(conversation_id, last=count, branch=branch)
     newest_first, more = found[::-1], found.has_more
     while more and len(newest_first) < count:
@@ -38,7 +38,7 @@ async def newest(store: Store, conversation_id: str, count: int, branch: str | N
 
 
 def value_of(record: Record, kind: type[T]) -> T:
-    """What a record holds. One that another version wrote, or something else, is refused."""
+    """Returns the value of a record. Refuses one that this version did not write."""
     try:
         return msgspec.convert(record.value, kind)
     except msgspec.ValidationError as error:
@@ -48,7 +48,7 @@ def value_of(record: Record, kind: type[T]) -> T:
 
 
 def reading_of(message: Message) -> Reading:
-    """What a message of another format says. JSON that is nobody's vocabulary is read as its text."""
+    """Reads a message of another format as parts. JSON of no known format is read as its text."""
     reading = registry.read(message)
     if reading.parts and dialogue.passes(reading.parts[0]):
         return Reading([Text(as_text(message.content))], reading.role)
@@ -56,11 +56,11 @@ def reading_of(message: Message) -> Reading:
 
 
 def answered(messages: Sequence[Message], own: str) -> list[Message]:
-    """The messages with each result behind its call, where both are of another format than the adapter's own.
+    """Returns the messages with each result directly after its call, where neither is in the adapter's own format.
 
-    Some vocabularies have a message for each call, and calls that are made at once stand before all their results. To
-    others a call that is not answered at once is an error, and a message cannot hold what two messages of the history
-    say. So such calls are told one after the other.
+    In some formats each call is a message, and parallel calls come before all their results. In others a call without
+    an immediate result is an error, and one message cannot hold two messages of the history. So such calls are returned
+    one after the other.
     """
     if all(message.format == own for message in messages):
         return list(messages)
@@ -75,10 +75,10 @@ def answered(messages: Sequence[Message], own: str) -> list[Message]:
 
 
 def _calls(messages: Sequence[Message], linked: Sequence[ToolLinks]) -> dict[int, set[int]]:
-    """The places of results, and of the calls that they answer.
+    """Returns the positions of results, with those of the calls that they answer.
 
-    Some vocabularies know a call only by its name: of an id that is open several times, the newest turn is meant, where
-    the first call is answered first. What a turn before it left open stays so.
+    Some formats identify a call only by its name: if an id is open several times, the newest turn is meant, and in it
+    the first call is answered first. Calls left open in earlier turns stay open.
     """
     found: dict[int, set[int]] = {}
     waiting: dict[str, list[tuple[int, int]]] = {}
@@ -98,11 +98,12 @@ def _calls(messages: Sequence[Message], linked: Sequence[ToolLinks]) -> dict[int
 
 
 async def settled(write: Coroutine[Any, Any, T]) -> T:
-    """Waits for the end of a write even when the caller is cancelled, and lets the caller know only then.
+    """Waits for the end of a write even if the caller is cancelled, and raises the cancellation only then.
 
-    So whoever catches the cancellation can read what became of the write.
+    So callers that catch the cancellation can read the outcome of the write.
     """
-    # A future of our own wakes the caller sooner than `asyncio.shield`, which needs one more turn of the event loop.
+    # A future of our own wakes the caller sooner than `asyncio.shield`, which needs one more iteration of the event
+    # loop.
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(_telling(write, ended))
     task.add_done_callback(lambda _: _tell_after(write, ended))
@@ -129,7 +130,7 @@ def _tell(ended: asyncio.Future[None]) -> None:
 
 
 def _tell_after(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> None:
-    """A task that is cancelled before its first step, as at the end of an event loop, can neither tell nor write."""
+    """Resolves the future for a task that is cancelled before its first step, as at the end of an event loop."""
     write.close()
     _tell(ended)
 
@@ -142,6 +143,6 @@ async def _ended(task: asyncio.Future[Any]) -> None:
 
 
 def _left_alone() -> AbstractContextManager[Any]:
-    """Anyio, with which the Claude Agent SDK gives up, cancels who waits in every turn of the event loop anew."""
+    """Shields from anyio, with which the Claude Agent SDK cancels: it repeats that in every loop iteration."""
     anyio = sys.modules.get("anyio")
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)

@@ -1,9 +1,9 @@
 """A conversation as a session of the OpenAI Agents SDK.
 
-Each item is a message of the shared history, in the format `openai.responses`, and comes back exactly as it was. What
-others wrote comes as the items that say the same. A window never begins in the middle of a group: an output stays with
-its call, and what a reasoning model did stays with its reasoning. Clearing begins an empty branch, so that nothing that
-another framework wrote is lost; `store.delete_conversation` deletes.
+Each item is a message of the shared history, in the format `openai.responses`, and is returned exactly as it was.
+Messages of other frameworks are converted to items. A window never begins in the middle of a group: an output stays
+with its call, and the items of a reasoning model with their reasoning. Clearing creates an empty branch, so that
+nothing another framework wrote is lost; use `store.delete_conversation` to delete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hansard.store import Store
 FORMAT = "openai.responses"
 
 _PIECES = frozenset(("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"))
-"""What the content of a message item is made of. Everything else in a list is an item."""
+"""The types of content parts in a message item. Everything else in a list is an item."""
 
 _OTHER = object()
 
@@ -32,7 +32,7 @@ Item = dict[str, Any]
 
 
 class OpenAISession:
-    """The SDK's `Session` protocol, with the usage of each step written beside its last item."""
+    """The SDK's `Session` protocol. The usage of each step is stored with its last item."""
 
     session_settings: SessionSettings | None = None
 
@@ -57,7 +57,7 @@ class OpenAISession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """The newest `limit` items just as they are; without one, a window of `max_items` or everything."""
+        """Returns the newest `limit` items exactly; without a limit, a window of `max_items` or everything."""
         if wrapper is not None:
             self._booked.setdefault(wrapper, _so_far(wrapper))
         if limit is None and self.session_settings is not None:
@@ -65,7 +65,7 @@ class OpenAISession:
         if limit is not None:
             items = await self._newest(limit)
         elif self.max_items is not None:
-            # One more, to see what the window would be cut off from.
+            # Read one more, to see whether the window begins in the middle of a group.
             items = in_window(await self._newest(self.max_items + 1), self.max_items)
         else:
             items = all_items(await newest(self._store, self.session_id, EVERYTHING, self._branch))
@@ -93,14 +93,14 @@ class OpenAISession:
         await settled(append)
 
     async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
-        """Takes the newest item off, with its whole message."""
+        """Removes the newest item, with its whole message, and returns it."""
         while (message := await settled(self._store.pop_message(self.session_id, branch=self._branch))) is not None:
             if items := items_of(message):
                 return cast(TResponseInputItem, items[-1])
         return None
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Goes on with an empty branch; the old one stays readable."""
+        """Continues with an empty branch; the old one stays readable."""
         if not await self._store.get_messages(self.session_id, last=1, branch=self._branch):
             return
         if self._branch is not None:
@@ -108,10 +108,13 @@ class OpenAISession:
         try:
             await settled(self._store.branch(self.session_id, empty=True))
         except ConversationNotFound:
-            return  # Deleted since it was read: there is nothing left to clear.
+            return  # Deleted since it was read: nothing to clear.
 
     def _spent(self, wrapper: RunContextWrapper[Any]) -> Usage | None:
-        """What the run has used since the last items, or since it was first seen: a resumed run brings its past."""
+        """Returns the usage of the run since the last items, or since it was first seen.
+
+        A resumed run includes its past.
+        """
         total = _so_far(wrapper)
         before = self._booked.setdefault(wrapper, total)
         self._booked[wrapper] = total
@@ -135,7 +138,7 @@ def _so_far(wrapper: RunContextWrapper[Any]) -> Usage:
 
 
 def role_of(item: Item) -> str:
-    """Who says an item: messages name their role, outputs come from tools, all else from the model."""
+    """Returns the role of an item: messages name theirs, outputs are a tool's, everything else is the model's."""
     role = item.get("role")
     if isinstance(role, str):
         return side_of(role)
@@ -144,11 +147,11 @@ def role_of(item: Item) -> str:
 
 
 def all_items(messages: Sequence[Message]) -> list[Item]:
-    """The items that messages become; most are their very content."""
+    """Returns the items of messages; most are the messages' own content."""
     items: list[Item] = []
     for message in messages:
         content = message.content
-        # As `items_of` does for what most messages are, without its calls: this is done for every item of a read.
+        # The common case of `items_of`, inlined: this runs for every item of a read.
         kind = content.get("type") if type(content) is dict and message.format == FORMAT else _OTHER
         if kind is None or (type(kind) is str and kind not in _PIECES):
             items.append(content)
@@ -158,7 +161,7 @@ def all_items(messages: Sequence[Message]) -> list[Item]:
 
 
 def items_of(message: Message) -> list[Item]:
-    """The items that a message of any format becomes: its very content where that is an item."""
+    """Returns the items of a message of any format: its own content if that is an item."""
     content = message.content
     if message.format != FORMAT:
         return registry.write(reading_of(message), FORMAT, message)
@@ -175,9 +178,9 @@ def _is_piece(item: Any) -> bool:
 
 
 def in_window(items: Sequence[Item], limit: int) -> list[Item]:
-    """The newest `limit` of the items, without what has lost the beginning of its group.
+    """Returns the newest `limit` items, without those whose group begins earlier.
 
-    Calls that wait for their output stay: an interrupted run goes on with them.
+    Calls without an output stay: an interrupted run continues with them.
     """
     cut, kept = items[:-limit], list(items[-limit:])
     if cut and cut[-1].get("type") == "reasoning":

@@ -1,1 +1,1 @@
-"""Google ADK's session and memory services on the Store. Begin with `sessions`."""
+"""Google ADK's session and memory services on the Store. Start with `sessions`."""

@@ -28,9 +28,9 @@ Delta = dict[str, Any]
 Maker = Callable[[], Any]
 
 _KEPT_BYTES = 32_000_000
-"""Of JSON. Events may hold files."""
+"""Bytes of JSON. Events may hold files."""
 _LEAST_BYTES = 6_400
-"""A small event is counted as this many bytes, so that at most 5,000 are kept."""
+"""A small event counts as this many bytes, so that at most 5,000 are cached."""
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
 _new = object.__new__
 _set_fields, _set_given, _set_extra, _set_private = (
@@ -40,12 +40,12 @@ _set_fields, _set_given, _set_extra, _set_private = (
 
 
 def row_of(event: Event) -> Message:
-    """The event for the history: its very JSON."""
+    """Returns the message for an event: its JSON, unchanged."""
     try:
         content = msgspec.json.decode(event.model_dump_json(exclude_none=True))
         created_at = datetime.fromtimestamp(event.timestamp, UTC)
     except PydanticSerializationError as error:
-        raise ValidationError(f"event {event.id!r} is no JSON: {error}") from error
+        raise ValidationError(f"event {event.id!r} is not JSON: {error}") from error
     except (OverflowError, ValueError, OSError) as error:
         raise ValidationError(f"event {event.id!r} has the timestamp {event.timestamp}: {error}") from error
     return Message(
@@ -85,16 +85,16 @@ class Made(NamedTuple):
 
 
 class Events:
-    """Events that were made lately, by their messages. ADK's making of one costs more than reading and copying ten."""
+    """Recently created events, by their messages. Creating one with ADK costs more than reading and copying ten."""
 
     def __init__(self) -> None:
         self._made: Cache[tuple[str, str], Made] = Cache(_KEPT_BYTES, weigh=lambda made: max(made.size, _LEAST_BYTES))
 
     def event_of(self, message: Message) -> Event:
-        """The event of a message in ADK's format. Whoever gets it may change it."""
+        """Returns the event of a message in ADK's format. Callers may change it."""
         key = (message.conversation_id, message.id)
-        # A message that was changed has another time of change, one that was stored anew another seq, and one of
-        # a conversation that was begun anew another time: nothing older than a deletion is stored after it.
+        # A changed message has another time of change, one that was stored again another seq, and one of a conversation
+        # that was created again another time: nothing older than a deletion is stored after it.
         stamp = (message.seq, message.created_at, message.updated_at)
         made = self._made.peek(key)
         if made is None or made.stamp != stamp:
@@ -105,9 +105,9 @@ class Events:
 
 
 def maker(value: Any) -> Maker | None:
-    """Makes copies of a value that share nothing that can be changed; None for what cannot be changed.
+    """Returns a function that makes copies of a value sharing nothing mutable; None for an immutable value.
 
-    What is in a model is looked at once. So a copy of a model of many fields costs the few that can be changed.
+    Each model is inspected once, so a copy of a model with many fields costs only the mutable ones.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -152,7 +152,7 @@ def _model_maker(model: BaseModel) -> Maker:
 
 
 def events_of(messages: Iterable[Message], agent: str, events_made: Events | None = None) -> list[Event]:
-    """The events that messages of any format become; what other frameworks' assistants said is said by `agent`."""
+    """Returns the events of messages of any format. `agent` is the author of other frameworks' assistant messages."""
     made = events_made or Events()
     events: list[Event] = []
     names: dict[str, str] = {}
@@ -167,10 +167,10 @@ def events_of(messages: Iterable[Message], agent: str, events_made: Events | Non
 
 
 def _foreign(message: Message, agent: str, names: dict[str, str]) -> list[Event]:
-    """A message of another format. Results are named by their calls, which Gemini wants and others do not say."""
+    """Returns the events of a message in another format. Results are named by their calls, as Gemini requires."""
     is_assistant = message.role in ("assistant", "agent")
     said = registry.write(reading_of(message), "gemini", message)
-    # Gemini's dialogues begin with a user: a message by itself gets one that nobody said.
+    # Gemini's dialogues begin with a user: drop the user turn that conversion adds to an assistant's message.
     said = [each for each in said if not is_assistant or each["role"] == "model"]
     events = []
     for number, each in enumerate(said):
@@ -193,7 +193,7 @@ def _foreign(message: Message, agent: str, names: dict[str, str]) -> list[Event]
 
 
 def delta_of(message: Message) -> Delta:
-    """What an event changes in the state, with the prefixes of its keys."""
+    """Returns what an event changes in the state, with the prefixes of its keys."""
     if message.format != FORMAT or not isinstance(message.content, dict):
         return {}
     delta = message.content.get("actions", {}).get("state_delta")
@@ -201,14 +201,14 @@ def delta_of(message: Message) -> Delta:
 
 
 def said_in(message: Message) -> str:
-    """What an event says, as an agent with an `output_key` puts it into the state too."""
+    """Returns the text of an event, as an agent with an `output_key` also puts it into the state."""
     content = message.content.get("content") if isinstance(message.content, dict) else None
     parts = content.get("parts") if isinstance(content, dict) else None
     return "".join(part.get("text") or "" for part in parts or [] if not part.get("thought"))
 
 
 class Scoped(msgspec.Struct):
-    """A state by whose it is, without prefixes."""
+    """A state by scope, without prefixes."""
 
     session: Delta = {}
     user: Delta = {}
@@ -216,7 +216,7 @@ class Scoped(msgspec.Struct):
 
 
 def scoped(state: Delta) -> Scoped:
-    """The state by its prefixes; what is temporary is left out."""
+    """Splits the state by its prefixes; temporary keys are left out."""
     found = Scoped()
     for key, value in state.items():
         if key.startswith(State.APP_PREFIX):
@@ -229,7 +229,7 @@ def scoped(state: Delta) -> Scoped:
 
 
 def merged(session: Delta, user: Delta, app: Delta) -> Delta:
-    """The state as a session shows it."""
+    """Returns the state as a session shows it."""
     return {
         **session,
         **{State.USER_PREFIX + key: value for key, value in user.items()},
@@ -238,6 +238,6 @@ def merged(session: Delta, user: Delta, app: Delta) -> Delta:
 
 
 def plain(state: Delta) -> Delta:
-    """The state as JSON; what is no JSON by its text, as in ADK's own services."""
+    """Returns the state as JSON; a value that is not JSON becomes its text, as in ADK's own services."""
     made: Delta = to_jsonable_python(state, fallback=str)
     return made

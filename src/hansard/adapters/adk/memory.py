@@ -1,7 +1,8 @@
-"""Google ADK's memory service: what users' sessions said, found again.
+"""Google ADK's memory service, which searches users' sessions.
 
-A memory of an event that stands in the history is a mark that names it: the text is kept once, found by the store's
-own search, and gone when the message is. A memory of anything else holds its text itself. Both are records of the user.
+A memory of an event in the history is a record that refers to the message: the text is stored once, found by the
+store's own search, and gone when the message is deleted. Any other memory holds its text itself. Both are records of
+the user.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from hansard.store.records import Put, Records
 MEMORIES = "adk-memories"
 
 _MOST = 10
-"""How many memories a search gives."""
+"""How many memories a search returns."""
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a memory's record holds: where the message stands, or the entry itself, or that it was deleted."""
+    """The record of a memory: a reference to a message, or the entry itself, or that it was deleted."""
 
     conversation_id: str | None = None
     entry: dict[str, Any] | None = None
     custom_metadata: dict[str, Any] = {}
     is_deleted: bool = False
-    """It stays away, however often its session is added again."""
+    """It stays deleted, however often its session is added again."""
 
     def is_of(self, conversation_id: str) -> bool:
         return self.conversation_id == conversation_id and self.entry is None and not self.is_deleted
 
 
 class AdkMemoryService(BaseMemoryService):
-    """ADK's `BaseMemoryService`, with all that it may have."""
+    """ADK's `BaseMemoryService`, with all its optional methods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -98,7 +99,7 @@ class AdkMemoryService(BaseMemoryService):
         await self._records(user_id).write(batch)
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """The best ten memories that have a word of the query, those with more and rarer words first."""
+        """Returns the best memories that have a word of the query; those with more and rarer words come first."""
         if not query.strip():
             return SearchMemoryResponse()
         found = [each async for each in self._in_history(app_name, user_id, query)]
@@ -108,16 +109,16 @@ class AdkMemoryService(BaseMemoryService):
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         if not memory_id:
-            raise ValidationError("memory_id is empty: give the id of a memory, as a search gives it")
+            raise ValidationError("memory_id is empty: pass the id of a memory, as a search returns it")
         await self._records(user_id).write([_put(app_name, memory_id, Memory(is_deleted=True))])
 
-    # Where memories lie
+    # Where memories are stored
 
     def _records(self, user_id: str) -> Records:
         return self._store.user(user_id).records
 
     async def _home(self, place: SessionKey) -> str | None:
-        """The conversation of a session."""
+        """Returns the conversation of a session."""
         record = await self._store.records.get(place.namespace, place.id)
         return kept_in(record).conversation_id if record is not None else None
 
@@ -150,7 +151,7 @@ class AdkMemoryService(BaseMemoryService):
                 return
 
     async def _beside(self, app: str, user: str, query: str) -> list[tuple[float, MemoryEntry]]:
-        """Memories that hold their text themselves: each is looked at."""
+        """Returns matching memories that hold their text themselves, after comparing each."""
         asked = relaxed(shortened(parse_query(query), self._store.limits.query_terms))
         texts: list[Match] = []
         entries: dict[str, Memory] = {}

@@ -1,12 +1,12 @@
 """Google ADK's session service.
 
-A session is a conversation, and an event is a message of it, in the format `adk`: its very JSON, in the order of
-arrival. What others said comes as events that say the same. A session that was loaded knows the version of its
-conversation, and an event is appended only at that version: a stale session is known by it, whatever clocks say.
+A session is a conversation, and an event is a message of it, in the format `adk`: its JSON, unchanged, in the order of
+arrival. Messages of other frameworks become events with the same content. A loaded session knows the version of its
+conversation, and an event is appended only at that version, so a stale session is detected whatever the clocks say.
 
-The append of an event is the one commit. What the event changes in the state is in it; the records with the state of
-the session, the user and the app follow, and remember up to which event they have followed. Whoever loads a session
-brings them up to date first, so a process that dies in between loses nothing.
+The append of an event is the only commit. It contains what the event changes in the state; the records with the state
+of the session, the user and the app are updated afterwards, and store the last event that they include. Loading a
+session brings them up to date first, so a process that dies in between loses nothing.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ APP_STATE = "adk-app-state"
 USER_STATE = "adk-user-state"
 
 _BEHIND = 64
-"""How many events the state may be behind, where none of them changed it."""
+"""How many events the state may lag behind if none of them changed it."""
 _NAMES = uuid.UUID("a3b51f5e-24d0-4f0e-8f0c-5ac7b3f3f0ad")
 
 
 class AdkSessionRecord(msgspec.Struct, frozen=True):
-    """What a session's record holds."""
+    """The record of a session."""
 
     conversation_id: str
     state: Delta = {}
     applied: int = 0
     """The seq of the newest event whose changes are in the state."""
     said: dict[str, str] = {}
-    """Keys of the state whose value is what an event says, and the event: its text is kept once."""
+    """Keys of the state whose value is the text of an event, and that event: the text is stored once."""
 
 
 class SessionKey(NamedTuple):
-    """Whose session it is. Other users and apps may have one of the same id."""
+    """Identifies a session. Other users and apps may have one with the same id."""
 
     app: str
     user: str
@@ -70,11 +70,11 @@ class FoundSession(NamedTuple):
     conversation: Conversation
     kept: AdkSessionRecord
     is_new: bool = False
-    """It has no record yet: others began it."""
+    """It has no record yet: another framework created the conversation."""
 
 
 class SessionOrigin(NamedTuple):
-    """What a session that was loaded or made here remembers of its conversation."""
+    """What a session that was loaded or created here remembers of its conversation."""
 
     version: int
     conversation_id: str
@@ -82,7 +82,7 @@ class SessionOrigin(NamedTuple):
 
 
 class AdkSessionService(BaseSessionService):
-    """ADK's `BaseSessionService`. `agent_name` is the agent as which other frameworks' assistants are heard."""
+    """ADK's `BaseSessionService`. `agent_name` becomes the author of other frameworks' assistant messages."""
 
     def __init__(self, store: Store, *, agent_name: str | None = None) -> None:
         self._store = store
@@ -114,7 +114,7 @@ class AdkSessionService(BaseSessionService):
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
         place = SessionKey(app_name, user_id, session_id.strip())
-        # The version first: what is said after it was read makes the session stale, not blind.
+        # Read the version first: a message appended afterwards makes the session stale, so it cannot be missed.
         found = await self._find(place) if place.id and user_id else None
         if found is None:
             return None
@@ -145,7 +145,7 @@ class AdkSessionService(BaseSessionService):
         return ListSessionsResponse(sessions=sessions)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Deletes the conversation; what the app and the user have in common with other sessions stays."""
+        """Deletes the conversation. The state that the app and the user share with other sessions stays."""
         place = SessionKey(app_name, user_id, session_id.strip())
         found = await self._find(place) if place.id and user_id else None
         if found is not None:
@@ -162,7 +162,7 @@ class AdkSessionService(BaseSessionService):
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         message, version = await self._append_whole(place, mark, row_of(event))
-        # What is stored now was not in the session; what was stored before may be, or not.
+        # A newly stored event was not in the session; one that was already stored may be.
         is_known = version is None and any(each.id == event.id for each in reversed(session.events))
         if version is not None:
             _mark(session, SessionOrigin(version, mark.conversation_id))
@@ -172,7 +172,10 @@ class AdkSessionService(BaseSessionService):
     # Sessions
 
     async def _find(self, place: SessionKey) -> FoundSession | None:
-        """The session: ADK's own, or a conversation of that id which others began for the same user, or for nobody."""
+        """Returns the session: ADK's own, or a conversation of that id that others created.
+
+        Such a conversation must belong to the same user or to none.
+        """
         record = await self._store.records.get(place.namespace, place.id)
         kept = kept_in(record) if record is not None else AdkSessionRecord(place.id)
         conversation = await self._store.get_conversation(kept.conversation_id)
@@ -205,7 +208,7 @@ class AdkSessionService(BaseSessionService):
         return session
 
     async def _look_up(self, place: SessionKey, session: Session) -> SessionOrigin:
-        """For a session that was not loaded here: only its time tells whether it is stale."""
+        """Returns the origin of a session that was not loaded here: only its time tells whether it is stale."""
         found = await self._find(place)
         if found is None:
             raise SessionNotFoundError(f"Session {place.id} not found.")
@@ -217,11 +220,11 @@ class AdkSessionService(BaseSessionService):
     # Events
 
     async def _append_whole(self, place: SessionKey, mark: SessionOrigin, row: Message) -> tuple[Message, int | None]:
-        """Appends, and comes to an end also when the caller is cancelled, who hears of it only then."""
+        """Appends an event, and completes the append even if the caller is cancelled."""
         try:
             return await self._append(place, mark, row)
         except asyncio.CancelledError as cancelled:
-            # Whether or not it was stored by then: an event that is sent again is stored once.
+            # Whether or not it was stored: an event that is sent again is stored once.
             try:
                 await settled(self._append(place, mark, row))
             except Exception as error:
@@ -229,12 +232,13 @@ class AdkSessionService(BaseSessionService):
             raise
 
     async def _append(self, place: SessionKey, mark: SessionOrigin, row: Message) -> tuple[Message, int | None]:
-        """The event as it is stored, and the version that it made; none when it was stored before."""
+        """Returns the event as stored, and the version that it made; None if it was already stored."""
         try:
             appended = await self._store.append(
                 mark.conversation_id,
                 [row],
-                # A conversation that others began for nobody becomes the user's, and goes when the user is erased.
+                # A conversation that others created without an owner becomes the user's, and is deleted when the user
+                # is erased.
                 user_id=place.user if mark.is_new else None,
                 expected_version=mark.version,
                 on_duplicate="error",
@@ -274,7 +278,7 @@ class AdkSessionService(BaseSessionService):
         return messages
 
     async def _keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
-        """Remembers messages as those of the version, unless somebody wrote while they were read."""
+        """Caches messages as those of the version, unless the conversation was written while they were read."""
         now = await self._store.get_conversation(conversation.id)
         if now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at):
             self._windows.keep(conversation, wanted, messages)
@@ -282,7 +286,7 @@ class AdkSessionService(BaseSessionService):
     # State
 
     async def _caught_up(self, place: SessionKey, kept: AdkSessionRecord, read: Sequence[Message]) -> AdkSessionRecord:
-        """The state with the changes of every event that it has not followed yet."""
+        """Returns the state with the changes of every event that it does not include yet."""
         behind = [message for message in read if message.seq > kept.applied]
         if not read or read[0].seq > kept.applied + 1:
             after = Message("user", "", conversation_id=kept.conversation_id, seq=kept.applied).cursor
@@ -292,7 +296,7 @@ class AdkSessionService(BaseSessionService):
         return kept
 
     async def _follow(self, place: SessionKey, conversation_id: str, messages: Sequence[Message]) -> AdkSessionRecord:
-        """Brings the records up to these messages; what another has done already is not done again."""
+        """Brings the records up to these messages; changes that another process has applied are not applied again."""
         while True:
             record = await self._store.records.get(place.namespace, place.id)
             kept = kept_in(record) if record is not None else AdkSessionRecord(conversation_id)
@@ -319,7 +323,7 @@ class AdkSessionService(BaseSessionService):
             return kept
 
     async def _state(self, kept: AdkSessionRecord, read: Sequence[Message] = ()) -> Delta:
-        """The session's own state. What an event said that is gone is gone from it too."""
+        """Returns the session's own state. The text of a deleted event is removed from it too."""
         if not kept.said:
             return kept.state
         texts = {message.id: said_in(message) for message in read}
@@ -342,11 +346,11 @@ class AdkSessionService(BaseSessionService):
         )
 
     def _of_user(self, user_id: str) -> Records:
-        """The records of the user, which go when the user is erased."""
+        """Returns the user's records, which are deleted when the user is erased."""
         return self._store.user(user_id).records
 
     async def _shared(self, app: str, user: str) -> tuple[Delta, Delta]:
-        """The states of the user and of the app."""
+        """Returns the states of the user and of the app."""
         of_user = await self._of_user(user).get((USER_STATE,), app)
         of_app = await self._store.records.get((APP_STATE,), app)
         return of_user.value if of_user else {}, of_app.value if of_app else {}

@@ -1,7 +1,7 @@
-"""What a session service remembers of the sessions that it used last: their newest messages, at a version.
+"""A cache of the newest messages of the sessions used last, each at a version.
 
 While a conversation has the version at which they were read, its messages are the same. Events are appended only at the
-version that a session was loaded at, so what this service appends itself continues what it remembers.
+version that a session was loaded at, so this service's own appends extend what it has cached.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from hansard.model import Conversation, Message
 
 _SESSIONS = 64
 _LONGEST = 1_000
-"""Messages beyond which a session is read anew each time."""
+"""A session with more messages is read each time."""
 _LARGEST = 2_000_000
-"""Bytes of JSON beyond which it is, too: messages may hold files."""
+"""So is one with more bytes of JSON: messages may hold files."""
 
 
 class CachedWindow(NamedTuple):
     version: int
     created_at: datetime
-    """The conversation's: one that was deleted and begun anew may have the same version."""
+    """The conversation's: one that was deleted and created again may have the same version."""
     wanted: int | None
     messages: Sequence[Message]
     size: int
@@ -36,7 +36,7 @@ class Windows:
         self._windows: Cache[str, CachedWindow] = Cache(_SESSIONS)
 
     def get(self, conversation: Conversation, wanted: int | None) -> Sequence[Message] | None:
-        """The newest messages, or all, if they are known as they are now."""
+        """Returns the newest messages, or all, if they are cached at the current version."""
         window = self._windows.peek(conversation.id)
         if window is None or window[:3] != (conversation.version, conversation.created_at, wanted):
             return None
@@ -47,7 +47,7 @@ class Windows:
         self._put(conversation.id, CachedWindow(conversation.version, conversation.created_at, wanted, messages, size))
 
     def go_on(self, conversation_id: str, before: int, after: int, message: Message) -> None:
-        """A message was appended at the version `before`, and made it `after`."""
+        """Extends the cached messages by one that was appended at the version `before` and made it `after`."""
         window = self._windows.peek(conversation_id)
         if window is not None and window.version == before:
             messages = [*window.messages, message]
@@ -57,7 +57,7 @@ class Windows:
             self._put(conversation_id, window)
 
     def _put(self, id: str, window: CachedWindow) -> None:
-        # What is still being written changes without a new version.
+        # A message in progress changes without a new version.
         is_small = len(window.messages) <= _LONGEST and window.size <= _LARGEST
         if is_small and all(message.status != "in_progress" for message in window.messages):
             self._windows.put(id, window)

@@ -1,1 +1,1 @@
-"""The Claude Agent SDK's session store on the Store. Begin with `session_store`."""
+"""The Claude Agent SDK's session store on the Store. Start with `session_store`."""

@@ -1,4 +1,4 @@
-"""Entries of Claude's transcripts: those that were said, as messages of the shared history, and messages as entries."""
+"""Entries of Claude's transcripts as messages of the shared history, and messages as entries."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ FORMAT = "claude.transcript"
 NAMES = uuid.UUID("6f6b8d1c-5f0e-4d3a-9b67-0f0a6f9c1e55")
 
 _MORE = 2_000
-"""Bytes that the record of an entry may have beside it."""
+"""Bytes that the record of an entry may have besides the entry."""
 
 Entry = dict[str, Any]
 
 
 def own(entry: object, limits: Limits) -> Entry:
-    """A private copy of an entry. What cannot be kept is refused now, before anything of its batch is written."""
+    """Returns a private copy of an entry. Refuses one that cannot be stored, before any of its batch is written."""
     if not isinstance(entry, dict):
         raise ValidationError(f"an entry of a transcript must be a mapping, not a {type(entry).__name__}")
     if is_said(entry):
         return {**entry}
     if name := uuid_of(entry):
         checks.id_of(name, "the uuid of an entry", limits)
-    # One level less than a record may have, and some bytes less: it says more than the entry.
+    # One level and some bytes less than a record may have: the record adds to the entry.
     text, copy = codec.snapshot(entry, "an entry", depth=limits.depth - 1)
     checks.count(len(text), "the size of an entry", limits.content_bytes - _MORE, least=0)
     return cast(Entry, copy)
 
 
 def without_halves(value: Any) -> Any:
-    """The value with U+FFFD for half of a surrogate pair, which tools leave where they cut a text off."""
+    """Returns the value with U+FFFD for lone surrogates, which tools leave where they truncate a text."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
@@ -47,7 +47,7 @@ def without_halves(value: Any) -> Any:
 
 
 def is_said(entry: Entry) -> bool:
-    """Whether an entry of the main transcript is part of what was said, for everybody to read."""
+    """Whether an entry of the main transcript is part of the dialogue, and so a message for every framework to read."""
     message = entry.get("message")
     return (
         entry.get("type") in ("user", "assistant")
@@ -59,7 +59,7 @@ def is_said(entry: Entry) -> bool:
 
 
 def row_of(entry: Entry) -> Message:
-    """The message of an entry. It has an id at once, so that what lies beside it can name it before it is stored."""
+    """Returns the message of an entry. It has an id at once, so that side entries can refer to it."""
     content = entry["message"]["content"]
     answers = isinstance(content, list) and content and all(_is_result(block) for block in content)
     id = uuid_of(entry) or message_id()
@@ -67,7 +67,7 @@ def row_of(entry: Entry) -> Message:
 
 
 def uuid_of(entry: Entry) -> str:
-    """The entry's uuid; empty when it has none."""
+    """Returns the entry's uuid; empty if it has none."""
     name = entry.get("uuid")
     return name if isinstance(name, str) else ""
 
@@ -77,7 +77,7 @@ def _is_result(block: Any) -> bool:
 
 
 def texts_of(row: Message) -> list[str]:
-    """The texts that somebody said in a message: what may be quoted beside it."""
+    """Returns the texts of a message that side entries may quote."""
     message = row.content.get("message") if row.format == FORMAT and isinstance(row.content, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, list):
@@ -86,17 +86,17 @@ def texts_of(row: Message) -> list[str]:
 
 
 def entries_of(row: Message, session_id: str, parent: str | None, answer: str | None = None) -> list[Entry]:
-    """A message as entries: its very content where Claude wrote it.
+    """Returns a message as entries: its own content if Claude wrote it.
 
-    `answer` is the id of what the assistant has begun to say. Claude's process takes entries of one such id for one
-    answer, as it writes them itself, and wants the results of all calls behind it.
+    `answer` is the id of the assistant's answer in progress. Claude's process treats entries with the same id as one
+    answer, as it writes them itself, and expects the results of all calls after it.
     """
     if row.format == FORMAT and isinstance(row.content, dict):
         return [row.content]
     entries = []
     spoken = registry.write(reading_of(row), "anthropic", row)
     if _side(row) == "assistant" and len(spoken) > 1:
-        # Anthropic's dialogues begin with a user: a message by itself gets one that nobody said.
+        # Anthropic's dialogues begin with a user: drop the user turn that conversion adds to an assistant's message.
         spoken = [said for said in spoken if said["role"] == "assistant"]
     for number, said in enumerate(spoken):
         name = str(uuid.uuid5(NAMES, f"{row.conversation_id}/{row.id}.{number}"))
@@ -106,7 +106,7 @@ def entries_of(row: Message, session_id: str, parent: str | None, answer: str | 
 
 
 def answer_in(entry: Entry) -> str | None:
-    """The id of the assistant's answer that an entry made here is a part of; None for what others than it said."""
+    """Returns the id of the assistant's answer that an entry made here is part of; None for other entries."""
     return entry["message"].get("id") if entry["type"] == "assistant" else None
 
 
@@ -138,7 +138,7 @@ def _entry(said: Any, row: Message, session_id: str, name: str, parent: str | No
 
 
 def _blocks(content: Any) -> Any:
-    """Content of its own format may be a text, one block, or the blocks."""
+    """Returns content of Claude's own format as blocks: it may be a text, one block, or a list of blocks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [content] if isinstance(content, dict) else content

@@ -1,17 +1,16 @@
 """The Claude Agent SDK's session store.
 
-A session is a conversation. What was said in its main transcript (entries of users and assistants) are messages of the
-shared history, in the format `claude.transcript`; the other entries of the main transcript, and the transcripts of
-subagents, are records of the conversation: see `claude_beside`. What others said in between comes as entries that say
-the same.
+A session is a conversation. The entries of users and assistants in its main transcript are messages of the shared
+history, in the format `claude.transcript`. The other entries of the main transcript, and the transcripts of subagents,
+are records of the conversation: see `side_entries`. Messages of other frameworks become entries with the same content.
 
-A batch of messages alone is one append. Messages are safe to repeat, because their ids are the entries' uuids; the
-records beside them are written after them, in one step that also moves the session's counts on: see `claude_sessions`.
-So a batch that is retried leaves nothing twice, and two writers do not tear each other's batches. On a backend with
-group commit both are written at the same time, and share one.
+A batch of messages alone is one append. Messages are safe to repeat, because their ids are the entries' uuids. Records
+are written after the messages, in one step that also advances the session's counts: see `sessions`. So a batch that is
+retried is stored once, and two writers do not interleave their batches. On a backend with group commit both are written
+at the same time, in one commit.
 
-The SDK's summaries are folded when they are asked for, from the beginning and the end of a transcript. Nothing that
-quotes a message is stored: what is deleted or changed is gone from the summaries at once.
+The SDK's summaries are computed when they are requested, from the beginning and the end of a transcript. Nothing that
+quotes a message is stored, so a message that is deleted or changed is gone from the summaries at once.
 """
 
 from __future__ import annotations
@@ -46,21 +45,21 @@ SUBAGENTS = "claude-subagents"
 UUIDS = "claude-uuids"
 
 _HEAD = 50
-"""Entries of a transcript's beginning that a summary is folded from."""
+"""Entries at a transcript's beginning from which a summary is computed."""
 _KINDS = 50
 """Kinds of entries whose newest one is remembered."""
 _WAITING = 8
-"""Prompts that may wait for the message that says them."""
+"""Prompts that may wait for the message that holds them."""
 
 
 class EntryBatch(NamedTuple):
-    """Entries to append: the messages of them, and what is written beside those."""
+    """Entries to append: the messages among them, and the records that are written with those."""
 
     rows: list[Message]
     counts: SessionCounts
     writes: list[Put]
     undo: list[Put | Delete]
-    """What takes the writes back."""
+    """Undoes the writes."""
 
 
 class Listed(NamedTuple):
@@ -71,16 +70,16 @@ class Listed(NamedTuple):
 
 
 class ClaudeSessionStore:
-    """The SDK's `SessionStore`, with all that it may have."""
+    """The SDK's `SessionStore`, with all its optional methods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._sessions = Sessions(store)
 
-    # What is required
+    # Required methods
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        # A batch is several writes: one that the SDK gives up on, after a minute, is not left in the middle of them.
+        # A batch is several writes: complete it even if the SDK gives up on it, after a minute.
         await settled(self._append_mended(key, entries))
 
     async def _append_mended(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
@@ -93,11 +92,11 @@ class ClaudeSessionStore:
             await self._append(key, mended)
 
     async def _append(self, key: SessionKey, entries: Iterable[object]) -> None:
-        # Entries are told apart by `id`, also where a caller repeats one.
+        # Entries are distinguished by `id()`, even if a caller repeats one.
         given = [own(entry, self._store.limits) for entry in entries]
         if not given:
             return
-        # Made once, so that a second try has the same ids.
+        # Created once, so that a second attempt has the same ids.
         rows = {id(entry): row_of(entry) for entry in given if is_said(entry)} if "subpath" not in key else {}
         known = self._sessions.remembered(key) if len(rows) < len(given) else None
         if known is None or not await self._append_from(key, known, given, rows, is_fresh=False):
@@ -120,14 +119,14 @@ class ClaudeSessionStore:
         entries = list(beside.merged(rows, beside_it, key["session_id"]))
         return cast("list[SessionStoreEntry]", entries) or None
 
-    # What is optional
+    # Optional methods
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         listed = await self._listed(project_key)
         return [{"session_id": each.key["session_id"], "mtime": each.mtime} for each in listed]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        # The times first: a summary may be newer than it says, never older.
+        # Read the times first: a summary may be newer than its time, never older.
         listed = await self._listed(project_key)
         return [{**await self._summary(each.key, each.known), "mtime": each.mtime} for each in listed]
 
@@ -154,10 +153,10 @@ class ClaudeSessionStore:
     # Summaries
 
     async def _listed(self, project_key: str) -> list[Listed]:
-        """The sessions that have a main transcript, in the order in which those were written last.
+        """Returns the sessions that have a main transcript, ordered by its last write.
 
-        The SDK sorts sessions by milliseconds. So of several that were written in the same one, each gets a later time
-        than the one before it. The order comes from the stored microseconds: it is the same in every process.
+        The SDK sorts sessions by milliseconds. So of several written in the same millisecond, each gets a later time
+        than the one before it. The order comes from the stored microseconds and is the same in every process.
         """
         found = [
             (written, key, known)
@@ -172,14 +171,14 @@ class ClaudeSessionStore:
         return listed
 
     async def _written_at(self, known: LoadedSession) -> int | None:
-        """When the main transcript was written last, in microseconds; None when there is none."""
+        """Returns when the main transcript was last written, in microseconds; None if there is none."""
         conversation = await self._store.get_conversation(known.session.conversation_id)
         if conversation is None or not (conversation.message_count or known.counts.entries):
             return None
         return to_micros(max(known.updated_at or conversation.updated_at, conversation.updated_at))
 
     async def _summary(self, key: SessionKey, known: LoadedSession) -> SessionSummaryEntry:
-        """The SDK's summary, which tells of the first things in a transcript and of the newest of each kind."""
+        """Returns the SDK's summary: the first entries of a transcript and the newest of each kind."""
         id, counts = known.session.conversation_id, known.counts
         rows = list(await self._store.get_messages(id, limit=_HEAD))
         if len(rows) == _HEAD:
@@ -192,7 +191,7 @@ class ClaudeSessionStore:
         return fold_session_summary(None, key, cast("list[SessionStoreEntry]", entries))
 
     async def _rows(self, id: str, message_ids: set[str]) -> list[Message]:
-        """These messages, as far as they are still there."""
+        """Returns those of these messages that still exist."""
         rows = []
         for message_id in message_ids:
             with suppress(NotFound):
@@ -204,9 +203,9 @@ class ClaudeSessionStore:
     async def _append_from(
         self, key: SessionKey, known: LoadedSession, entries: list[Entry], rows: dict[int, Message], *, is_fresh: bool
     ) -> bool:
-        """Appends to the session as it was read or, unless `is_fresh`, is remembered; False when it has changed since.
+        """Appends to the session as it was read or, unless `is_fresh`, is remembered; False if it has changed since.
 
-        Rows that are stored by then are found again by their ids.
+        Messages that are already stored are found by their ids.
         """
         new = await self._new(key, entries)
         batch = self._beneath(key, new, known) if "subpath" in key else await self._main(key, new, rows, known)
@@ -233,7 +232,7 @@ class ClaudeSessionStore:
         return True
 
     async def _written(self, writes: Iterable[Put | Delete]) -> Record | None:
-        """The first record that was written; None when another writer was faster."""
+        """Returns the first record that was written; None if another writer was faster."""
         try:
             return (await self._store.records.write(writes))[0]
         except Conflict:
@@ -242,7 +241,7 @@ class ClaudeSessionStore:
     async def _write_both(
         self, key: SessionKey, known: LoadedSession, batch: EntryBatch, writes: list[Put]
     ) -> Record | None:
-        """Messages and records in one commit. The messages may be refused alone: then the records are taken back."""
+        """Writes messages and records in one commit. If only the messages are refused, the records are undone."""
         beside_it = asyncio.create_task(self._written(writes))
         try:
             await self._store.append(known.session.conversation_id, batch.rows, create=False)
@@ -254,12 +253,12 @@ class ClaudeSessionStore:
         return await beside_it
 
     async def _take_back(self, key: SessionKey, before: LoadedSession, batch: EntryBatch, now: Record) -> None:
-        """Undoes the records of a batch whose messages were refused, unless somebody has gone on from them."""
+        """Undoes the records of a batch whose messages were refused, unless another writer has continued from them."""
         with suppress(Conflict):
             await self._store.records.write([*undoing(key, before, now), *batch.undo])
 
     async def _new(self, key: SessionKey, entries: list[Entry]) -> list[Entry]:
-        """The entries without those that a record has already; rows are told apart by the append itself."""
+        """Returns the entries without those that already have a record; the append itself detects repeated messages."""
         beside_rows = "subpath" in key
         names = {uuid_of(entry): None for entry in entries if beside_rows or not is_said(entry)}
         names.pop("", None)
@@ -292,7 +291,7 @@ class ClaudeSessionStore:
     async def _put_beside(
         self, key: SessionKey, entries: list[Entry], rows: dict[int, Message], known: LoadedSession
     ) -> tuple[SessionCounts, list[Put]]:
-        """The entries that are no messages, with references to what they quote."""
+        """Returns the writes for entries that are not messages, with references to what they quote."""
         counts, owner = known.counts, known.session.conversation_id
         last = await self._store.get_messages(owner, last=1) if not rows else []
         placed = list(beside.placed(entries, rows, last[-1].id if last else ""))
@@ -325,7 +324,7 @@ class ClaudeSessionStore:
     async def _kept_waiting(
         self, key: SessionKey, counts: SessionCounts, asked: Sequence[Message]
     ) -> tuple[list[Put], list[Put | Delete]]:
-        """Entries that repeated a prompt before it became a message: now there is one to refer to."""
+        """Rewrites entries that repeated a prompt before it became a message, so that they refer to the message."""
         if not counts.waiting or not asked:
             return [], []
         places = [(_beside(key), _number(number)) for number in counts.waiting]

@@ -1,9 +1,9 @@
-"""Which conversation a session of Claude's is, and how many entries lie beside its messages.
+"""Maps sessions of Claude to conversations, and counts the entries that are stored outside the messages.
 
-The session's record names its conversation and a stamp, which is another one each time that the session is begun. What
-is counted is a second record, whose key is that stamp: every write beside the messages moves it on from the revision
-that was read. So what a process remembers of a session may be old, but a write from it is never taken for a newer one,
-also when the conversation was deleted and begun anew in between: then there is no record of that key.
+The session's record names its conversation and a stamp, which is new each time the session is created. The counts are a
+second record, whose key is that stamp: every write outside the messages advances it from the revision that was read. So
+what a process remembers of a session may be outdated, but a write based on it never overwrites a newer one, even if the
+conversation was deleted and created again in between: then no record has that key.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ COUNTS = "claude-counts"
 BINDINGS = "claude-bindings"
 
 _REMEMBERED = 256
-"""Sessions."""
+"""Number of sessions."""
 
 AnyKey = SessionKey | SessionListSubkeysKey
 
 
 class ClaudeSessionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a session's record holds."""
+    """The record of a session."""
 
     conversation_id: str
     stamp: str
 
 
 class SessionCounts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is counted of a session."""
+    """The counts of a session."""
 
     entries: int = 0
-    """Those beside the messages."""
+    """Entries outside the messages."""
     newest: dict[str, int] = {}
     """The number of the newest entry of each type."""
     waiting: tuple[int, ...] = ()
-    """Entries that repeat a prompt which is no message yet."""
+    """Entries that repeat a prompt which is not a message yet."""
     subagents: dict[str, int] = {}
     """Their subpaths, and how many entries each has."""
 
 
 class LoadedSession(NamedTuple):
-    """A session as it was read, or is to be made."""
+    """A session as it was read, or is to be created."""
 
     session: ClaudeSessionRecord
     counts: SessionCounts
     revision: int = 0
-    """Of the counts; 0 when nothing is stored yet."""
+    """Of the counts; 0 if nothing is stored yet."""
     updated_at: datetime | None = None
 
 
 class Sessions:
-    """The sessions of a store, and a memory of those that were written last."""
+    """The sessions of a store, with a cache of those written last."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class Sessions:
     # Reading
 
     async def get(self, key: AnyKey) -> LoadedSession | None:
-        """As it is now."""
+        """Reads the session as it is now."""
         before = self.remembered(key)
         session = before.session if before is not None else await self._session(key)
         while session is not None:
@@ -84,7 +84,7 @@ class Sessions:
                 known = LoadedSession(session, value_of(record, SessionCounts), record.revision, record.updated_at)
                 self.remember(key, known)
                 return known
-            # Deleted, and perhaps begun anew.
+            # Deleted, and perhaps created again.
             stamp, session = session.stamp, await self._session(key)
             if session is not None and session.stamp == stamp:
                 where = f"record {key['session_id']!r} of {(SESSIONS, key['project_key'])!r}"
@@ -103,10 +103,10 @@ class Sessions:
             if known is not None:
                 yield key, known
 
-    # Memory
+    # Cache
 
     def remembered(self, key: AnyKey) -> LoadedSession | None:
-        """As it was written or read last, here."""
+        """Returns the session as this process last read or wrote it."""
         return self._remembered.peek((key["project_key"], key["session_id"]))
 
     def remember(self, key: AnyKey, known: LoadedSession) -> None:
@@ -115,10 +115,10 @@ class Sessions:
     def forget(self, key: AnyKey) -> None:
         self._remembered.pop((key["project_key"], key["session_id"]))
 
-    # Beginning
+    # Creation
 
     async def begin(self, key: SessionKey) -> LoadedSession:
-        """A new session in its conversation: the one of that id, unless another project has it."""
+        """Creates a session in its conversation: the one of the same id, unless another project has it."""
         claim = {"claude_project": key["project_key"]}
         id = await bound(self._store, key["session_id"])
         conversation = await self._store.get_conversation(id)
@@ -135,7 +135,7 @@ class Sessions:
         try:
             return await self._store.create_conversation(id, metadata=claim)
         except (Conflict, ConversationNotFound):
-            # Made by somebody else at the same time; a backend may tell it either way.
+            # Created by another process at the same time; a backend may report it either way.
             found = await self._store.get_conversation(id)
             if found is None:
                 raise
@@ -146,7 +146,7 @@ class Sessions:
 
 
 def puts(key: SessionKey, before: LoadedSession, counts: SessionCounts) -> list[Put]:
-    """Moves a session on from what was read; the counts come first. A new one is made."""
+    """Returns the writes that advance a session from what was read, the counts first, or that create it."""
     session, revision = before.session, before.revision
     id = session.conversation_id
     written = [Put(_counts(key), session.stamp, msgspec.to_builtins(counts), revision, conversation_id=id)]
@@ -157,7 +157,7 @@ def puts(key: SessionKey, before: LoadedSession, counts: SessionCounts) -> list[
 
 
 def undoing(key: SessionKey, before: LoadedSession, now: Record) -> list[Put | Delete]:
-    """Takes back what `puts` wrote, unless somebody has gone on from it."""
+    """Returns the writes that undo those of `puts`, unless another writer has continued from them."""
     if before.revision == 0:
         session = Delete((SESSIONS, key["project_key"]), key["session_id"], 1)
         return [Delete(now.namespace, now.key, now.revision), session]
@@ -168,11 +168,11 @@ def _counts(key: AnyKey) -> tuple[str, ...]:
     return (COUNTS, key["project_key"], key["session_id"])
 
 
-# Conversations of other ids
+# Conversations with other ids
 
 
 async def bind(store: Store, conversation_id: str) -> str:
-    """The session id under which Claude knows a conversation: its own where that is a UUID."""
+    """Returns the session id under which Claude knows a conversation: its own id if that is a UUID."""
     try:
         return str(uuid.UUID(conversation_id))
     except ValueError:
@@ -185,6 +185,6 @@ async def bind(store: Store, conversation_id: str) -> str:
 
 
 async def bound(store: Store, session_id: str) -> str:
-    """The conversation that a session id was given for; else the one of that very id."""
+    """Returns the conversation that a session id is bound to; else the one with that id."""
     record = await store.records.get((BINDINGS,), session_id)
     return str(record.value) if record is not None else session_id

@@ -1,9 +1,9 @@
-"""Entries beside what was said: where they stand in the transcript, and what they quote.
+"""Entries outside the dialogue: their position in the transcript, and what they quote.
 
-An entry beside the messages names the message that it came after or, where it leads its batch, the one that it came
-before. Claude's process repeats prompts in such entries, whole or cut off. Those quotations are not stored: the record
-says which message it quotes and how much of it, and the text is put back when it is read. So a prompt that is deleted
-or changed is gone from, or changed in, the entries that quoted it too.
+Such an entry names the message that it came after or, at the start of its batch, the one that it came before. Claude's
+process repeats prompts in these entries, whole or truncated. The quotations are not stored: the record names the quoted
+message and the quoted length, and the text is inserted when it is read. So a prompt that is deleted or changed is also
+gone from, or changed in, the entries that quoted it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from hansard.model import Message, Record
 QUOTING = ("content", "lastPrompt")
 """The fields of entries in which Claude's process repeats a prompt."""
 _ENDING = 2
-"""How many characters may follow a quotation that was cut off."""
+"""How many characters may follow a truncated quotation."""
 _SURE = 20
-"""Characters from which on the beginning of a text is sure to be quoted."""
+"""From this many equal characters on, the beginning of a text is certainly a quotation."""
 
 
 class Quote(msgspec.Struct, frozen=True, array_like=True):
-    """A beginning of a message's text, and what stands behind it."""
+    """A beginning of a message's text, and what follows it."""
 
     message_id: str
     text: int
     """Which of the message's texts."""
     form: int
-    """In which form the text is quoted: see `_forms`."""
+    """The form in which the text is quoted: see `_forms`."""
     length: int
     ending: str = ""
 
 
 class SideEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the record of an entry holds."""
+    """The record of an entry."""
 
     entry: Entry
     after: str = ""
@@ -50,7 +50,10 @@ def read(record: Record) -> SideEntry:
 
 
 def placed(entries: Iterable[Entry], rows: Mapping[int, Message], last: str) -> Iterator[SideEntry]:
-    """The entries of a batch that are no messages, each with its place. `rows` are those that are, by `id(entry)`."""
+    """Yields the entries of a batch that are not messages, each with its position.
+
+    `rows` are the messages, by `id(entry)`.
+    """
     leading: list[Entry] = []
     after = ""
     for entry in entries:
@@ -65,16 +68,16 @@ def placed(entries: Iterable[Entry], rows: Mapping[int, Message], last: str) -> 
     yield from (SideEntry(each, after=last) for each in leading)
 
 
-# --- quotations -------------------------------------------------------------------------------------------------------
+# Quotations
 
 
 def unquoted(beside: SideEntry) -> list[str]:
-    """The fields that may quote a message, and hold their text still."""
+    """Returns the fields that may quote a message and still hold their text."""
     return [name for name in QUOTING if isinstance(beside.entry.get(name), str) and beside.entry[name]]
 
 
 def referring(beside: SideEntry, rows: Sequence[Message]) -> SideEntry:
-    """The entry with references in place of what it quotes of these messages. The newest is looked at first."""
+    """Returns the entry with references in place of what it quotes from these messages, newest first."""
     quotes = dict(beside.quotes)
     for name in unquoted(beside):
         quote = next((found for row in reversed(rows) if (found := _quote(row, beside.entry[name]))), None)
@@ -95,7 +98,7 @@ def _quote(row: Message, said: str) -> Quote | None:
 
 
 def _same(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+    """Returns the length of the common beginning of two texts."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
         return most
@@ -103,12 +106,12 @@ def _same(one: str, other: str) -> int:
 
 
 def _forms(text: str) -> tuple[str, str]:
-    """A text as it is, and as a line."""
+    """Returns a text as it is, and as one line."""
     return text, text.replace("\n", " ").strip()
 
 
 def quoting(beside: SideEntry, rows: Mapping[str, Message]) -> Entry:
-    """The entry with its quotations. What is gone is empty."""
+    """Returns the entry with its quotations. A quotation of a deleted message is empty."""
     if not beside.quotes:
         return beside.entry
     return beside.entry | {name: _said(quote, rows) for name, quote in beside.quotes.items()}
@@ -123,15 +126,15 @@ def _said(quote: Quote, rows: Mapping[str, Message]) -> str:
     return whole[: quote.length] + quote.ending if whole else ""
 
 
-# --- transcripts ------------------------------------------------------------------------------------------------------
+# Transcripts
 
 
 def merged(
     rows: Sequence[Message], beside: Sequence[SideEntry], session_id: str, quoted: Sequence[Message] = ()
 ) -> Iterator[Entry]:
-    """Messages in their order, with the entries beside them, and where to go on from.
+    """Yields messages in their order, with the entries between them and the entry to continue from.
 
-    `quoted` are messages that are not among the rows, but quoted beside them.
+    `quoted` are messages that are not among the rows but are quoted by these entries.
     """
     by_id = {row.id: row for row in (*rows, *quoted)}
     slots = _slots(rows, beside)
@@ -146,12 +149,15 @@ def merged(
             yield entry
     yield from (quoting(each, by_id) for each in slots[-1])
     if rows and rows[-1].format != FORMAT and leaf is not None and beside:
-        # Claude goes on from the last leaf that an entry names. That is what somebody else said.
+        # Claude continues from the last leaf that an entry names: here, a message of another framework.
         yield {"type": "last-prompt", "lastPrompt": "", "leafUuid": leaf, "sessionId": session_id}
 
 
 def _slots(rows: Sequence[Message], beside: Iterable[SideEntry]) -> list[list[SideEntry]]:
-    """What comes before each message, and after the last. Without its message, an entry stays with its forerunner."""
+    """Returns the entries before each message, and after the last.
+
+    If its message is gone, an entry stays with the one before it.
+    """
     places = {row.id: number for number, row in enumerate(rows)}
     slots: list[list[SideEntry]] = [[] for _ in range(len(rows) + 1)]
     place = 0

@@ -1,8 +1,8 @@
-"""CrewAI's flows: their state, and the conversation that a chatting flow keeps in it.
+"""CrewAI's flows: their state, and the conversation that a conversational flow keeps in it.
 
-A flow is the conversation of the same id, and its state is a record of it. `messages` in the state, as CrewAI's
-`ChatState` has them, are the history: each is a message of the format `openai.chat`, and what others said comes as
-messages that say the same. The record holds the rest of the state, and how much of the history it knew.
+A flow is the conversation of the same id, and its state is a record of it. `messages` in the state, as in CrewAI's
+`ChatState`, are the history: each is a message in the format `openai.chat`, and messages of other frameworks are
+converted to it. The record holds the rest of the state, and how much of the history it included.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RECENT = 20
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What the history had when the state was saved: how many messages, by which digest, up to which seq."""
+    """The history when the state was saved: number of messages, their digest, and the last seq."""
 
     count: int = 0
     digest: str = ""
@@ -50,13 +50,13 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 class FlowRecord(msgspec.Struct, frozen=True):
-    """What a flow's record holds."""
+    """The record of a flow."""
 
     method: str
     state: State
     shared: Shared | None = None
     quotes: dict[str, str] = {}
-    """Fields of the state that repeat what a message says, and the message: its text is kept once."""
+    """Fields of the state that repeat the text of a message, and that message: the text is stored once."""
 
 
 class HistoryMessage(NamedTuple):
@@ -65,7 +65,7 @@ class HistoryMessage(NamedTuple):
 
 
 class PersistenceStore:
-    """The store of a persistence. CrewAI copies a persistence through JSON, and finds its home again by the key."""
+    """The store of a persistence. CrewAI copies a persistence through JSON; the copy finds its store by the key."""
 
     known: ClassVar[WeakValueDictionary[str, PersistenceStore]] = WeakValueDictionary()
 
@@ -100,7 +100,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
 
     @property
     def _store(self) -> Store:
-        assert self._home is not None  # Only coroutines use it, and those are run at home.
+        assert self._home is not None  # Only coroutines use it, and `_run` has checked it.
         return self._home.store
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -116,7 +116,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     # CrewAI's methods
 
     def init_db(self) -> None:
-        """There is nothing to make: the store is open."""
+        """Does nothing: the store is open."""
 
     def save_state(self, flow_uuid: str, method_name: str, state_data: dict[str, Any] | BaseModel) -> None:
         self._run(self._save(flow_uuid, method_name, _plain(state_data), None))
@@ -137,7 +137,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     def clear_pending_feedback(self, flow_uuid: str) -> None:
         self._run(self._clear(flow_uuid))
 
-    # What they do
+    # Implementation
 
     async def _save(self, id: str, method: str, state: State, waiting: State | None) -> None:
         await self._meet(id)
@@ -161,7 +161,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
             return kept.state
         told = _told(answered(await self._rows(id), FORMAT))
         if kept is None:
-            # Others have begun it.
+            # Another framework created the conversation.
             return {"id": id, MESSAGES: [each.message for each in told]} if told else None
         quoted = await self._quoted(id, kept.quotes, {each.row.id: each.message.get("content") for each in told})
         return {**kept.state, **quoted, MESSAGES: [each.message for each in told]}
@@ -179,7 +179,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         return value_of(record, FlowRecord) if record is not None else None
 
     async def _quotes(self, id: str, state: State) -> dict[str, str]:
-        """Which fields of a state repeat one of the newest messages, such as `last_user_message`."""
+        """Returns the fields of a state that repeat one of the newest messages, such as `last_user_message`."""
         recent = {text for message in state[MESSAGES][-_RECENT:] if isinstance(text := message.get("content"), str)}
         fields = {name: value for name, value in state.items() if isinstance(value, str) and value in recent}
         rows = await self._store.get_messages(id, last=_RECENT) if fields else []
@@ -187,11 +187,11 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         return {name: said[value] for name, value in fields.items() if value in said}
 
     async def _quoted(self, id: str, quotes: dict[str, str], texts: dict[str, Any]) -> State:
-        """The fields that repeat messages, with what those say. What is gone is empty: the field is still a text."""
+        """Returns the fields that repeat messages, with their texts; empty text if the message is gone."""
         found: State = {}
         for name, row_id in quotes.items():
             if row_id not in texts:
-                # Others may have gone on from another place: it is still there, on another branch.
+                # Another framework may have branched off: the message still exists on another branch.
                 with suppress(NotFound):
                     texts[row_id] = (await self._store.get_message(id, row_id)).text
             text = texts.get(row_id)
@@ -202,23 +202,23 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         conversation = await self._store.get_conversation(id)
         if conversation is not None:
             if self.user_id is not None and conversation.user_id is None:
-                # Others began it for nobody: from now on it goes when the user is erased.
+                # It was created without an owner: give it to the user, so that it is deleted when the user is erased.
                 await self._store.update_conversation(id, user_id=self.user_id)
         else:
             try:
                 await self._store.create_conversation(id, user_id=self.user_id, agent_id=self.agent_id)
             except (Conflict, ConversationNotFound):
-                # Made by somebody else at the same time; a backend may tell it either way.
+                # Created by another process at the same time; a backend may report it either way.
                 if await self._store.get_conversation(id) is None:
                     raise
 
     # The history
 
     async def _share(self, id: str, messages: Sequence[State], known: Shared) -> Shared:
-        """Stores what is new of the messages.
+        """Stores the new messages.
 
-        Where the state no longer has what it had, the history goes on in a branch from the last that both have. What
-        others said since, and the state has not heard of yet, stays where it is.
+        If the state no longer holds earlier messages, the history continues in a branch from the last message that both
+        have. Messages that others added since, and that the state does not hold yet, stay where they are.
         """
         tail = await self._tail(id)
         same = known.count
@@ -243,7 +243,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
 
 
 def _told(rows: Sequence[Message]) -> list[HistoryMessage]:
-    """The history as CrewAI's messages, each with the row that it comes from."""
+    """Returns the history as CrewAI's messages, each with the row that it comes from."""
     told = []
     for row in rows:
         if row.format == FORMAT and _is_message(row.content):
@@ -254,14 +254,14 @@ def _told(rows: Sequence[Message]) -> list[HistoryMessage]:
 
 
 def _heard(rows: Sequence[Message], messages: Sequence[State], tail: int) -> list[HistoryMessage]:
-    """The history as the state has heard it: results that came later stand behind its end, not behind their calls."""
+    """Returns the history as the state holds it: results that came later follow its end, not their calls."""
     after = next((at for at, row in enumerate(rows) if row.seq > tail), len(rows))
     later = _told([*answered(rows[:after], FORMAT), *answered(rows[after:], FORMAT)])
     return max(_told(answered(rows, FORMAT)), later, key=lambda told: _common(told, messages))
 
 
 def _cut(told: Sequence[HistoryMessage], same: int) -> int:
-    """How many of the first messages a branch can have, and nothing else: results may stand before other calls."""
+    """Returns how many of the first messages a branch can share exactly: results may come before other calls."""
     seqs = [each.row.seq for each in told]
     while 0 < same < len(told) and max(seqs[:same]) >= min(seqs[same:]):
         same -= 1
@@ -276,7 +276,7 @@ def _plain(state: dict[str, Any] | BaseModel) -> State:
 
 
 def _json(fields: State) -> State:
-    """The fields as CrewAI's own persistence returns them: through JSON."""
+    """Returns the fields as CrewAI's own persistence returns them: through JSON."""
     try:
         return cast(State, json.loads(json.dumps(fields, default=_substitute)))
     except (TypeError, ValueError, RecursionError) as error:
@@ -284,7 +284,7 @@ def _json(fields: State) -> State:
 
 
 def _substitute(value: Any) -> Any:
-    """What CrewAI's own persistence stores in place of a value that JSON does not know."""
+    """Returns what CrewAI's own persistence stores for a value that JSON cannot represent."""
     if isinstance(value, BaseModel):
         return _fields(value)
     if isinstance(value, set):
@@ -304,7 +304,7 @@ def _is_message(message: Any) -> bool:
 
 
 def _message(said: State) -> State:
-    """A message of OpenAI's as CrewAI wants it: always with a content, and instructions only of the system."""
+    """Returns an OpenAI message as CrewAI expects it: always with content, and instructions as system messages."""
     role = "system" if said["role"] == "developer" else said["role"]
     return {"content": None, **said, "role": role}
 

@@ -1,7 +1,7 @@
-"""CrewAI's memory on records, blocking and async in one object.
+"""CrewAI's memory in records, blocking and async in one object.
 
-A memory is a record that lies where its scope says, label by label, with its vector in it; a record beside it tells
-where each id lies. A search compares the vector of every memory in the scope, exactly.
+A memory is a record whose namespace is its scope, label by label, and which includes its vector; a second record maps
+its id to that namespace. A search compares the vector of every memory in the scope, exactly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StoredMemory(NamedTuple):
     memory: MemoryRecord
     namespace: tuple[str, ...]
     vector: Sequence[float]
-    """Of length one; empty where the memory has none."""
+    """Of length one; empty if the memory has none."""
     revision: int
 
 
@@ -73,7 +73,7 @@ class HansardMemoryStorage:
         return cast(int, self._call(self.adelete(scope_prefix, categories, record_ids, older_than, metadata_filter)))
 
     def update(self, record: MemoryRecord) -> None:
-        """Replaces the memory of that id. Without a vector it keeps the one that it has."""
+        """Replaces the memory of that id. Without a new vector it keeps its old one."""
         self._call(self.asave([record]))
 
     def touch_records(self, record_ids: list[str]) -> None:
@@ -111,10 +111,10 @@ class HansardMemoryStorage:
     def reset(self, scope_prefix: str | None = None) -> None:
         self._call(self._reset(scope_prefix))
 
-    # What they do
+    # Implementation
 
     async def asave(self, records: list[MemoryRecord]) -> None:
-        """Saves memories, all or none. One that is there under the same id is replaced, wherever it lay."""
+        """Saves memories, all or nothing. An existing one with the same id is replaced, whatever its scope."""
         if not records:
             return
         await self._check_length([len(record.embedding) for record in records if record.embedding])
@@ -139,7 +139,7 @@ class HansardMemoryStorage:
         limit: int = 10,
         min_score: float = 0.0,
     ) -> list[tuple[MemoryRecord, float]]:
-        """The nearest by the cosine of the angle; what points away from the query scores 0."""
+        """Returns the nearest memories by cosine similarity; negative similarities score 0."""
         await self._check_length([len(query_embedding)], is_new=False)
         query = _unit(query_embedding)
         scored = [
@@ -158,7 +158,7 @@ class HansardMemoryStorage:
         older_than: datetime | None = None,
         metadata_filter: dict[str, Any] | None = None,
     ) -> int:
-        """Deletes the memories that fit everything that is given; without anything, all."""
+        """Deletes the memories that match every given filter; without any filter, all."""
         if record_ids is not None:
             scope = _labels(scope_prefix)
             every = [each for each in await self._by_id(record_ids) if each.namespace[1 : len(scope) + 1] == scope]
@@ -188,7 +188,7 @@ class HansardMemoryStorage:
         now = datetime.now(UTC).replace(tzinfo=None)
         is_done = False
         while not is_done:
-            # At the revision that was read: what is deleted or replaced meanwhile must not come back.
+            # At the revision that was read: a memory deleted or replaced meanwhile must not be restored.
             batch = [
                 Put(
                     each.namespace,
@@ -219,7 +219,7 @@ class HansardMemoryStorage:
         return cast("list[MemoryRecord]", self._call(read()))
 
     async def _check_length(self, lengths: Sequence[int], *, is_new: bool = True) -> None:
-        """All vectors of a store are of one length: that of the first."""
+        """Checks that all vectors of a store have the length of the first."""
         kept = await self._store.records.get((SETTINGS,), "vector")
         wanted = kept.value if kept is not None else (lengths[0] if lengths else 0)
         for length in lengths:
@@ -266,5 +266,5 @@ def _fits(memory: MemoryRecord, categories: list[str] | None, metadata: dict[str
 
 
 def _aware(time: datetime) -> datetime:
-    """CrewAI's times are in UTC and do not say so."""
+    """CrewAI's times are in UTC but have no time zone."""
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

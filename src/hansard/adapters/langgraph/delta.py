@@ -1,9 +1,9 @@
-"""How a delta channel of messages and the history share what is said.
+"""How a delta channel of messages and the shared history exchange messages.
 
 LangGraph rebuilds a delta channel from the writes of a checkpoint's ancestors, with a reducer that only the graph
-knows. So what others have said cannot be added to the channel's value. It is added to the writes instead: the newest
-checkpoint is read with one write more, which holds their messages. The configuration that is returned with it names
-their rows. It comes back when the next checkpoint is put, whose record refers to these rows from then on.
+knows. So messages of other frameworks cannot be added to the channel's value. They are added to the writes instead: the
+newest checkpoint is read with one more write, which holds them. The configuration that is returned with it names their
+rows. It comes back when the next checkpoint is put, whose record refers to these rows from then on.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hansard.model import Message
 MESSAGES = "messages"
 
 HEARD = "__hansard_heard"
-"""The key of a configuration that names what others have said. LangGraph copies such keys into no metadata."""
+"""The key of a configuration that names messages of other frameworks. LangGraph copies such keys into no metadata."""
 HEARD_TASK = "0-heard"
-"""The task of a write that holds what others have said. It precedes the tasks of graphs in their order."""
+"""The task of a write that holds messages of other frameworks. It sorts before the tasks of graphs."""
 
 
 class Heard(Struct, frozen=True):
-    """Rows that others have written, which the newest checkpoint is read with."""
+    """Rows written by others, with which the newest checkpoint is read."""
 
     checkpoint_id: str
     branch: str
@@ -41,11 +41,11 @@ class Heard(Struct, frozen=True):
     tail: int
     """The newest row of the branch when it was read."""
     is_all: bool = False
-    """Whether they replace the messages of the checkpoint: the conversation has been switched to another branch."""
+    """Whether they replace the messages of the checkpoint, because the conversation was switched to another branch."""
 
 
 def heard_in(config: RunnableConfig) -> Heard | None:
-    """What the checkpoint that a configuration names was read with. Later steps of a run name other checkpoints."""
+    """Returns the rows with which a configuration's checkpoint was read. Later steps name other checkpoints."""
     heard = config["configurable"].get(HEARD)
     if not isinstance(heard, Heard) or config["configurable"].get("checkpoint_ns"):
         return None
@@ -57,7 +57,7 @@ def with_heard(config: RunnableConfig, heard: Heard | None) -> RunnableConfig:
 
 
 def heard_of(id: str, saved: Saved, branch: str, line: StateMessages) -> Heard | None:
-    """What others have said since a checkpoint that holds its messages; None where that is nothing."""
+    """Returns the rows that others wrote since a checkpoint that holds its messages; None if there are none."""
     if branch != saved.branch:
         return Heard(id, branch, line.runs, line.newest, is_all=True)
     own = saved.runs or ()
@@ -69,7 +69,7 @@ def heard_of(id: str, saved: Saved, branch: str, line: StateMessages) -> Heard |
 
 
 def is_delta(checkpoint: Checkpoint) -> bool:
-    """Whether the messages of a checkpoint are a delta channel, which holds no value, or now and then a snapshot."""
+    """Whether the messages of a checkpoint are a delta channel, which holds no value or, now and then, a snapshot."""
     values = checkpoint["channel_values"]
     is_there = MESSAGES in checkpoint["channel_versions"]
     return is_there and (MESSAGES not in values or is_snapshot(values[MESSAGES]))
@@ -80,34 +80,34 @@ def is_snapshot(value: Any) -> bool:
 
 
 def was_delta(saved: Saved) -> bool:
-    """The same of a checkpoint that is stored."""
+    """The same for a stored checkpoint."""
     is_held = MESSAGES in saved.values or MESSAGES in saved.homes
     is_unheld = MESSAGES in saved.body.get("channel_versions", ()) and not is_held
     return saved.runs is None and (saved.branch is not None or is_unheld)
 
 
 def write_of(messages: list[BaseMessage], *, is_all: bool) -> PendingWrite:
-    """What others have said, as a write of the channel."""
+    """Returns messages of others as a write to the channel."""
     return HEARD_TASK, MESSAGES, Overwrite(messages) if is_all else messages
 
 
 def with_more(snapshot: Any, messages: list[BaseMessage], *, is_all: bool) -> Any:
-    """A snapshot with what others have said behind it. A channel may hold anything: then it stays as it is."""
+    """Returns a snapshot followed by messages of others. A channel value of another kind stays as it is."""
     if not isinstance(snapshot.value, list):
         return snapshot
     return _DeltaSnapshot(messages if is_all else [*snapshot.value, *messages])
 
 
 def is_nameless(row: Message) -> bool:
-    """Whether a row holds a message that was written to a delta channel without an id. It got the id of its row."""
+    """Whether a row holds a message that was written to a delta channel without an id, and got the id of its row."""
     return row.format == FORMAT and id_of(row) == row.id
 
 
 def recall(thread: Thread, rows: Iterable[Message], line: StateMessages, messages: Sequence[BaseMessage]) -> None:
     """Makes the rows of a thread findable for the messages of a state that was rebuilt from a delta channel.
 
-    An ordinary channel gives an id to each message that the delta channel kept without one. Such a message is the first
-    row that equals it except for the id.
+    An ordinary channel gives an id to each message that the delta channel stored without one. Such a message is the
+    first row that equals it except for the id.
     """
     thread.add(line.places())
     ids = {row.id for row in rows if is_nameless(row)}

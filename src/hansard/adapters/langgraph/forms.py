@@ -1,6 +1,6 @@
-"""The form in which checkpoints are stored, and bringing a store to the form of this version.
+"""The stored form of checkpoints, and the upgrade of a store to the form of this version.
 
-This module needs no extra: a store without checkpoints is upgraded where LangGraph is not installed.
+This module needs no extra: a store without checkpoints is upgraded even if LangGraph is not installed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hansard.store.accessors import needed
 
 CHECKPOINTS = "langgraph"
 WRITES = "langgraph-writes"
-"""The first elements of the namespaces of checkpoints, and of writes beside them."""
+"""The first elements of the namespaces of checkpoints, and of writes stored next to them."""
 
 SIGN = b"\xff"
-"""No deflated data begins with this byte, and the first form was nothing else."""
+"""No deflated data begins with this byte, and the first form was nothing but deflated data."""
 FORM = 2
 
 
 def form_of(record: Record) -> int | None:
-    """The form of a checkpoint's record; None for a value that is no checkpoint at all."""
+    """Returns the form of a checkpoint's record; None for a value that is not a checkpoint."""
     value = record.value
     if not isinstance(value, bytes) or not value:
         return None
@@ -45,7 +45,7 @@ async def upgrade(backend: Backend) -> int:
 
 
 async def _outdated(owner: Store, kind: str) -> AsyncIterator[list[Record]]:
-    """The records of the first form, those of each thread together."""
+    """Yields the records of the first form, grouped by thread."""
     found: list[Record] = []
     async for record in owner.records.iter((kind,)):
         if found and found[0].namespace[1] != record.namespace[1]:
@@ -58,7 +58,7 @@ async def _outdated(owner: Store, kind: str) -> AsyncIterator[list[Record]]:
 
 
 async def _spaces(backend: Backend) -> AsyncIterator[tuple[Store, Store]]:
-    """Every tenant, with each space of records in it: the tenant's own, and those of its users."""
+    """Yields every tenant with each owner of records in it: the tenant itself, and its users."""
     if not backend.capabilities.records:
         return
     for name in await backend.list_tenants():

@@ -1,11 +1,11 @@
-"""How a graph's messages become runs of the history.
+"""How a graph's messages become rows of the history.
 
-The messages of a graph's state are rows of the conversation. A checkpoint holds only where they lie: runs of
-consecutive seqs. So it stays small however long the thread is. Rows never change: a message that the graph edits
+The messages of a graph's state are rows of the conversation. A checkpoint holds only their positions, as runs of
+consecutive seqs, so it stays small however long the thread is. Rows never change: a message that the graph edits
 becomes a new row, and so does one that the state holds twice. When the newest rows of the branch are no longer in the
-state (a message was edited or removed, or the graph goes on from an older checkpoint), the history goes on in a new
-branch from the last row that is; what was there stays readable on the old one. Rows that the state lacks further up
-are only hidden from the graph.
+state (a message was edited or removed, or the graph continues from an older checkpoint), the history continues in a new
+branch from the last row that is; the rest stays readable on the old branch. Earlier rows that the state lacks are only
+hidden from the graph.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hansard.store import Store
 
 
 class Placed(NamedTuple):
-    """The messages of a state as runs, and the places of those that are new.
+    """The messages of a state as runs, and the positions of the new ones.
 
-    No runs where the state holds only what changes: a delta channel's messages are rebuilt from its writes.
+    There are no runs if the state holds only changes: a delta channel's messages are rebuilt from its writes.
     """
 
     runs: Runs | None
@@ -43,9 +43,9 @@ async def placed(
     said: LatestState | None,
     fork: Fork | None,
 ) -> Placed | None:
-    """Stores what is new of the messages. None when one of them cannot be a row: then nothing is stored.
+    """Stores the new messages. None if one of them cannot be a row: then nothing is stored.
 
-    `said` are the messages of the checkpoint that this one follows, where they are at hand.
+    `said` are the messages of the checkpoint that this one follows, if they are cached.
     """
     before = thread.branch
     if fork is not None and fork.source is not None:
@@ -55,7 +55,7 @@ async def placed(
         thread.index()
     rest = messages[len(known) :]
     places = _places(thread, rest, known)
-    # All that is remembered is taken before the first wait: nodes run meanwhile, and may change messages in place.
+    # Take everything that is remembered before the first await: nodes run meanwhile, and may change messages in place.
     drafts = [draft_of(message) for message, place in zip(rest, places, strict=True) if place is None]
     if None in drafts:
         thread.turn_to(before)
@@ -73,13 +73,13 @@ async def placed(
 
 
 class Fork(NamedTuple):
-    """That a checkpoint does not follow the newest one, and the branch of the one that it follows."""
+    """A checkpoint that does not follow the newest one, and the branch of the one that it follows."""
 
     source: str | None
 
 
 async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:
-    """Stores messages that were written to a delta channel; what they remove is not in them."""
+    """Stores messages that were written to a delta channel; removals are not among them."""
     thread.index()
     drafts = [draft_of(message) for message in written if thread.find(message, set(), ()) is None]
     new = [draft for draft in drafts if draft is not None]
@@ -91,7 +91,7 @@ async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[
 
 
 def _named(draft: MessageDraft) -> MessageDraft:
-    """The draft of a message that has an id: one that has none gets that of its row. So it is recognised later."""
+    """Returns the draft with an id: a message without one gets that of its row, so that it is recognised later."""
     if draft.version.id is not None:
         return draft
     id, content = new_id(), draft.row.content
@@ -101,7 +101,7 @@ def _named(draft: MessageDraft) -> MessageDraft:
 
 
 def _places(thread: Thread, messages: Sequence[BaseMessage], known: StateMessages) -> list[HistoryPosition | None]:
-    """Where each message lies. A row is taken once, and only as a whole: reading it gives all of its parts."""
+    """Returns the position of each message. A row is used once, and only as a whole, as it is read."""
     used: set[tuple[int, int]] = set()
     found: list[HistoryPosition | None] = []
     for message in messages:
@@ -127,7 +127,7 @@ async def _leave_what_is_gone(
     *,
     is_fork: bool,
 ) -> None:
-    """A new branch, when the newest rows of the old one are not in the state any more."""
+    """Creates a branch if the newest rows of the old one are no longer in the state."""
     last = max((place for place in places if place), key=lambda place: place.seq, default=None)
     reached = max(known.newest, last.seq if last else 0)
     if is_fork:
@@ -146,7 +146,7 @@ async def _leave_what_is_gone(
 async def _stored(
     store: Store, thread_id: str, thread: Thread, drafts: Sequence[MessageDraft]
 ) -> tuple[list[tuple[MessageDraft, Message]], int]:
-    """Appends what is new, and looks for what others have said since the graph last looked."""
+    """Appends the new messages, and looks for rows that others wrote since the graph last read the history."""
     if not drafts:
         return [], 0
     appended = await store.append(thread_id, [draft.row for draft in drafts], branch=thread.branch, create=False)
@@ -166,7 +166,7 @@ def _place(draft: MessageDraft, row: Message) -> HistoryPosition:
 
 
 def _said_on(said: LatestState | None, thread: Thread, version: int, *, is_new: bool) -> LatestState | None:
-    """What is said now, if nobody else has written since what was said before."""
+    """Returns the latest state, unless others have written since the previous one."""
     if said is None or said.branch != thread.branch or thread.unheard:
         return None
     if is_new and version != said.version + 1:

@@ -35,7 +35,7 @@ _KINDS: dict[str, type[BaseMessage]] = {
     "tool": ToolMessage,
 }
 _SPEAKING = frozenset((*_ROLES, *_ROLES.values()))
-"""What the objects that stand for a message call their role."""
+"""The values that objects standing for a message use as their role."""
 _OVERWRITE = "__overwrite__"
 
 
@@ -44,14 +44,14 @@ def is_messages(value: Any) -> bool:
 
 
 def messages_in(written: Any) -> list[BaseMessage]:
-    """The messages in what was written to a delta channel. A channel may hold anything: the rest is left out."""
+    """Returns the messages in a write to a delta channel. A channel may hold anything; the rest is left out."""
     is_overwrite, value = _unwrapped(written)
     items = value if isinstance(value, list) or (is_overwrite and isinstance(value, tuple)) else [value]
     return [message for item in items if (message := message_of(item)) is not None]
 
 
 def _unwrapped(written: Any) -> tuple[bool, Any]:
-    """What replaces the whole value of a channel, in each of the forms in which LangGraph accepts that."""
+    """Returns what replaces the whole value of a channel, in each form that LangGraph accepts for that."""
     if isinstance(written, Overwrite):
         return True, written.value
     if isinstance(written, dict):
@@ -63,11 +63,11 @@ def _unwrapped(written: Any) -> tuple[bool, Any]:
 
 
 def message_of(item: Any) -> BaseMessage | None:
-    """A message, or an object or a pair of role and text that stands for one; None for everything else."""
+    """Returns a message, or an object or a role-text pair as one; None for everything else."""
     if isinstance(item, BaseMessage):
         return item
     role = item.get("role", item.get("type")) if isinstance(item, dict) else None
-    if isinstance(item, tuple | list) and len(item) == 2:  # Serializers read a tuple as a list.
+    if isinstance(item, tuple | list) and len(item) == 2:  # Serializers return a tuple as a list.
         role = item[0]
     if not isinstance(role, str) or role not in _SPEAKING:
         return None
@@ -78,14 +78,14 @@ def message_of(item: Any) -> BaseMessage | None:
 
 
 class MessageDraft(NamedTuple):
-    """A message that is to be stored: its row, and the version that the row will be read as."""
+    """A message to store: its row, and the version as which the row will be read."""
 
     row: Message
     version: Version
 
 
 def draft_of(message: BaseMessage) -> MessageDraft | None:
-    """None when the row could not be read as the very same message: an artifact that is not JSON, say."""
+    """None if the row could not be read back as the same message, for example with an artifact that is not JSON."""
     if isinstance(message, RemoveMessage):
         return None
     try:
@@ -98,7 +98,7 @@ def draft_of(message: BaseMessage) -> MessageDraft | None:
 
 
 def native_of(message: BaseMessage) -> dict[str, Any]:
-    """The content of a row: the message in LangChain's JSON, without its empty fields."""
+    """Returns the content of a row: the message in LangChain's JSON, without its empty fields."""
     found = message_to_dict(message)
     kept = required(type(message)) | {"content", "id"}
     data = {name: value for name, value in found["data"].items() if value or name in kept}
@@ -113,7 +113,7 @@ def message_from(native: dict[str, Any]) -> BaseMessage:
 
 @cache
 def required(kind: type[BaseMessage]) -> frozenset[str]:
-    """The fields without which no such message can be made."""
+    """Returns the fields without which such a message cannot be created."""
     return frozenset(name for name, field in kind.model_fields.items() if field.is_required())
 
 
@@ -122,7 +122,7 @@ def _role_of(message: BaseMessage) -> Role:
 
 
 def versions_of(row: Message) -> list[Version]:
-    """The messages that a row is read as: the very same message where a graph wrote it."""
+    """Returns the messages of a row: exactly the original message if a graph wrote it."""
     if row.format == FORMAT and _is_native(row.content):
         return [Version(message_from(row.content))]
     said = messages_from_dict(registry.write(reading_of(row), FORMAT, row))
@@ -136,6 +136,6 @@ def _is_native(content: Any) -> bool:
 
 
 def id_of(row: Message) -> str | None:
-    """The id that a graph gave to a message; None where others wrote it."""
+    """Returns the id that a graph gave to a message; None if others wrote it."""
     id = row.content["data"].get("id") if row.format == FORMAT and _is_native(row.content) else None
     return id if isinstance(id, str) else None

@@ -1,8 +1,8 @@
 """Rewrites checkpoints of the first form, in which texts of messages were cut out of the serializer's bytes.
 
-There a value was a tag and pieces: bytes, and between them references to a text of a row. Here the pieces are joined
-again, and the messages in the value become entries, as `references` writes them. The value is not loaded through the
-serializer: the classes of its objects need not be installed where a store is upgraded.
+In that form a value was a tag and pieces: bytes, and between them references to a text of a row. Here the pieces are
+joined again, and the messages in the value become entries, as `references` writes them. The value is not loaded through
+the serializer: the classes of its objects need not be installed where a store is upgraded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DUMPED = frozenset(("content", "additional_kwargs", "response_metadata", "type"
 _SAYING = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "artifact")
 """The fields of a message whose strings were cut out."""
 _NAMING = frozenset(("type", "id", "name", "index", "role", "mime_type", "source_type", "signature"))
-"""Fields in them that stayed."""
+"""Fields in them that were kept."""
 _CHUNK = 100
 
 
@@ -80,9 +80,9 @@ class _OldSaved(Struct, frozen=True, array_like=True):
 
 
 async def rewrite(tenant: Store, owner: Store, old: Sequence[Record]) -> None:
-    """Brings records of one thread, from the space of an owner, to the form of this version.
+    """Upgrades records of one thread, from the records of an owner, to the form of this version.
 
-    When it is interrupted, it can be done again.
+    If it is interrupted, it can be repeated.
     """
     history = await _read(tenant, old[0].namespace[1])
     for begin in range(0, len(old), _CHUNK):
@@ -104,7 +104,7 @@ def _decoded(record: Record, kind: type[T]) -> T:
         return msgspec.msgpack.decode(records.inflate(record.value), type=kind)
     except records.UNREADABLE as error:
         where = f"record {record.key!r} of {record.namespace!r}"
-        raise Corrupt(f"{where} is no checkpoint that any version of Hansard wrote: {error}", where=where) from error
+        raise Corrupt(f"{where} is not a checkpoint of any version of Hansard: {error}", where=where) from error
 
 
 async def _read(store: Store, thread_id: str) -> _History:
@@ -147,7 +147,7 @@ class _History:
         try:
             packed = _pack(replaced(_unpack(data), extraction.leaf))
         except (Marked, RecursionError, ormsgpack.MsgpackDecodeError, ormsgpack.MsgpackEncodeError):
-            return SerializedValue(tag, data)  # As in `dump`; or a serializer of the user's own has the same tag.
+            return SerializedValue(tag, data)  # As in `dump`; or a custom serializer uses the same tag.
         if not extraction.entries:
             return SerializedValue(tag, data)
         seqs = dict.fromkeys(piece[0] for piece in old.pieces if not isinstance(piece, bytes))
@@ -158,7 +158,7 @@ class _History:
         )
 
     def _joined(self, old: _OldBlob) -> tuple[str, bytes]:
-        """What the serializer wrote. A text that is gone from the history, or was changed, is blank."""
+        """Returns the serializer's bytes. A text that was deleted from the history or changed is blank."""
         pieces = [piece if isinstance(piece, bytes) else self._text(*piece) for piece in old.pieces]
         return old.tag, b"".join(pieces)
 
@@ -169,7 +169,7 @@ class _History:
 
 
 def _texts(row: Message, line: StateMessages) -> Iterator[bytes]:
-    """The texts of a row, in the order in which references count them."""
+    """Yields the texts of a row, in the order in which references count them."""
     is_own = row.format == FORMAT and isinstance(row.content, dict) and isinstance(row.content.get("data"), dict)
     said = [row.content["data"]] if is_own else [version.message.__dict__ for version in line.versions]
     for data in said:
@@ -189,11 +189,11 @@ def _strings(value: Any) -> Iterator[str]:
                 yield from _strings(item)
 
 
-# --- LangGraph's MessagePack, as a tree -------------------------------------------------------------------------------
+# LangGraph's MessagePack, as a tree
 
 
 class _Extension(NamedTuple):
-    """An object: how LangGraph makes it, and from what."""
+    """An object: how LangGraph creates it, and from what."""
 
     code: int
     value: Any
@@ -226,24 +226,24 @@ class _TreeExtraction(Extraction):
         return super().leaf(value)
 
     def _object(self, value: _Extension) -> _Extension:
-        """An object of Pydantic, for which LangGraph writes 5, its module, its class, its fields, and a method."""
+        """Handles a Pydantic object, for which LangGraph writes 5, its module, its class, its fields, and a method."""
         match value:
             case _Extension(code=5, value=[str(module), str(name), dict(fields), method]) if _is_message(module, name):
                 dumped = self._placeholder(getattr(langchain, name), fields)
                 return _Extension(value.code, [module, name, fields if dumped is None else dumped, method])
             case _Extension(code=5, value=[_, _, dict(fields), *_]) if fields.keys() >= _DUMPED:
-                # A message of a class of the user's own stays whole: the walk ends at what is new.
+                # A message of a custom class stays whole: the walk does not enter replaced values.
                 return _Extension(*value)
         return value
 
     def _dump(self, value: dict[str, Any]) -> dict[str, Any]:
-        """A message that a Pydantic model has dumped."""
+        """Handles a message that a Pydantic model has dumped."""
         data = {name: item for name, item in value.items() if name != "type"}
         dumped = self._placeholder(lambda **fields: message_from({"type": value["type"], "data": fields}), data)
         return value if dumped is None else dumped
 
     def _placeholder(self, make: Callable[..., BaseMessage], fields: dict[str, Any]) -> dict[str, Any] | None:
-        """What stands for a message; None where LangChain reads something else from its fields."""
+        """Returns the placeholder of a message; None if LangChain reads something else from its fields."""
         try:
             message = make(**fields)
         except (ValueError, TypeError):

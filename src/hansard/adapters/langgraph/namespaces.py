@@ -1,6 +1,6 @@
 """What LangGraph's long-term store accepts as a namespace, and the operations that are checked for it.
 
-The rules are those of LangGraph's own stores, without the one against dots: here labels are never joined to one text,
+The rules are those of LangGraph's own stores, without the one against dots: labels are never joined into one text here,
 so an e-mail address may be a label.
 """
 
@@ -25,15 +25,15 @@ from hansard.errors import ValidationError
 Namespace = tuple[str, ...]
 
 RESERVED = "langgraph"
-"""The first label of namespaces that LangGraph keeps for itself."""
+"""The first label of namespaces that LangGraph reserves for itself."""
 
 
 class InvalidNamespace(ValidationError, InvalidNamespaceError):
-    """A namespace that LangGraph's own stores refuse too: caught by its class or by Hansard's."""
+    """A namespace that LangGraph's own stores refuse too. Can be caught by LangGraph's class or by Hansard's."""
 
 
 def checked(ops: Iterable[Op]) -> list[Op]:
-    """The operations of a batch; none of them is run when one has a wrong namespace."""
+    """Returns the operations of a batch; raises if one has a wrong namespace, before any is run."""
     checked = list(ops)
     for op in checked:
         if isinstance(op, PutOp):
@@ -50,15 +50,15 @@ def checked(ops: Iterable[Op]) -> list[Op]:
 
 def _check_place(namespace: Namespace) -> None:
     if not namespace:
-        raise InvalidNamespace("the namespace of an item is empty: it needs one label at least")
+        raise InvalidNamespace("the namespace of an item is empty: it needs at least one label")
     check_labels(namespace)
 
 
 def check_new(namespace: Namespace) -> None:
-    """For a namespace that an item is put into by name; a batch may use the reserved ones."""
+    """Checks a namespace that an item is put into by name; a batch may use the reserved ones."""
     _check_place(namespace)
     if namespace[0] == RESERVED:
-        raise InvalidNamespace(f"a namespace that begins with {RESERVED!r} is LangGraph's own: {namespace!r}")
+        raise InvalidNamespace(f"a namespace that begins with {RESERVED!r} is reserved for LangGraph: {namespace!r}")
 
 
 def check_labels(path: Sequence[Any]) -> None:

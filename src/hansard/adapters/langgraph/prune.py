@@ -1,7 +1,7 @@
-"""Taking checkpoints away without breaking those that stay.
+"""Deletes checkpoints without breaking those that stay.
 
-What stays may rest on what goes: a value that did not change lies in an older record, and a delta channel is rebuilt
-from the writes of its ancestors. The first is moved; the ancestors of the second stay.
+A checkpoint that stays may depend on one that is deleted: an unchanged value is stored in an older record, and a delta
+channel is rebuilt from the writes of its ancestors. The values are moved; the ancestors stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def prune(store: Store, reader: CheckpointReader, thread_id: str, strategy
 
 
 async def delete_runs(store: Store, reader: CheckpointReader, run_ids: set[str]) -> set[str]:
-    """Deletes the checkpoints of these runs; gives the threads that they were of."""
+    """Deletes the checkpoints of these runs; returns their threads."""
     if not run_ids:
         return set()
     every = await reader.everything((CHECKPOINTS,))
@@ -56,7 +56,7 @@ def _newest(every: Iterable[LoadedCheckpoint]) -> dict[tuple[str, ...], LoadedCh
 async def _keep_only(
     store: Store, reader: CheckpointReader, every: list[LoadedCheckpoint], kept: list[LoadedCheckpoint]
 ) -> bool:
-    """False when a checkpoint was put meanwhile: it may rest on what would go."""
+    """False if a checkpoint was put meanwhile, which may depend on what would be deleted."""
     places: Places = {(found.namespace, found.id): found for found in every}
     staying = {(found.namespace, found.id) for found in kept}
     for found in kept:
@@ -64,7 +64,7 @@ async def _keep_only(
     going = [found for place, found in places.items() if place not in staying]
     if not going:
         return True
-    # At the revisions that were read: whoever puts a checkpoint changes its parent, or needs nothing of it.
+    # At the revisions that were read: putting a checkpoint changes its parent, or needs nothing of it.
     moved = {(put.namespace, put.key): put for put in _moved(places, staying)}
     ends = [found for found in _newest(kept).values() if (found.namespace, found.id) not in moved]
     batch: list[Put | Delete] = [*moved.values(), *(_put(found, found.saved) for found in ends)]
@@ -83,7 +83,7 @@ async def _keep_only(
 def _ancestors_needed(
     places: Places, reader: CheckpointReader, found: LoadedCheckpoint
 ) -> set[tuple[tuple[str, ...], str]]:
-    """The ancestors from whose writes the delta channels of a checkpoint are rebuilt."""
+    """Returns the ancestors from whose writes the delta channels of a checkpoint are rebuilt."""
     wanted = set(reader.metadata(found).get("counters_since_delta_snapshot") or ()) - _held(found)
     needed = set()
     at: LoadedCheckpoint | None = found
@@ -101,7 +101,7 @@ def _held(found: LoadedCheckpoint) -> set[str]:
 
 
 def _moved(places: Places, staying: set[tuple[tuple[str, ...], str]]) -> Iterable[Put]:
-    """The records that stay, with the values that they had in records that go."""
+    """Returns the records that stay, with the values that they had in deleted records."""
     new_homes: dict[tuple[tuple[str, ...], str, str], str] = {}
     for namespace, id in sorted(staying):
         found = places[namespace, id]

@@ -1,4 +1,4 @@
-"""From records and rows back to checkpoints."""
+"""Reads checkpoints from records and rows."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from hansard.model import Conversation, Message, Record
 from hansard.store import Store
 
 NO_CHECKPOINT = "00000000-0000-0000-0000-000000000000"
-"""The id of what a thread is before its first checkpoint, where others have begun the conversation."""
+"""The id of a thread's state before its first checkpoint, if others created the conversation."""
 
 _PAGE = 100
 
 
 class LoadedCheckpoint:
-    """A checkpoint's record, read."""
+    """The decoded record of a checkpoint."""
 
     def __init__(self, record: Record) -> None:
         self.thread_id = record.namespace[1]
@@ -74,7 +74,7 @@ class CheckpointReader:
     # One checkpoint
 
     async def get(self, thread_id: str, ns: str, id: str | None) -> CheckpointTuple | None:
-        """The checkpoint of that id, as it was; or the newest, with what others have said since."""
+        """Returns the checkpoint of that id as it was; or the newest, with what others have written since."""
         place = records.namespace(CHECKPOINTS, thread_id, ns)
         if id is not None:
             record = await self._store.records.get(place, id)
@@ -92,7 +92,7 @@ class CheckpointReader:
     async def refresh(
         self, thread_id: str, ns: str, id: str, known: KnownCheckpoint, tasks: dict[str, TaskWrites]
     ) -> bool:
-        """Reads a checkpoint that others have changed, and writes of theirs beside it. False when it is gone."""
+        """Reads a checkpoint that others have changed, and their separate writes. False if it is gone."""
         record = await self._store.records.get(records.namespace(CHECKPOINTS, thread_id, ns), id)
         if record is None:
             return False
@@ -104,10 +104,10 @@ class CheckpointReader:
         return True
 
     async def _before_the_first(self, thread_id: str) -> CheckpointTuple | None:
-        """A thread that others began: a checkpoint that is nowhere stored, with what they said."""
+        """Returns, for a thread that others created, a checkpoint that is not stored, with their messages."""
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None:
-            # It may have been deleted by others: what is remembered of it is gone.
+            # Others may have deleted it: drop it from the cache.
             self._threads.forget(thread_id)
             return None
         if not conversation.message_count or not references.is_sharing(self._serde):
@@ -126,11 +126,11 @@ class CheckpointReader:
         return CheckpointTuple(config_of(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
 
     async def whole(self, found: LoadedCheckpoint) -> CheckpointTuple:
-        """The checkpoint as it was when it was put."""
+        """Returns the checkpoint as it was when it was put."""
         return await self._tuple(found, await self._separate(found))
 
     async def tasks(self, found: LoadedCheckpoint) -> list[TaskWrites]:
-        """The writes of a checkpoint, with whole messages in place of references."""
+        """Returns the writes of a checkpoint, with whole messages in place of references."""
         tasks = records.all_tasks(found.saved.tasks, await self._separate(found))
         blobs = [write.blob for task in tasks for write in task.writes]
         rows = await self._referred(found.thread_id, found.saved.branch, blobs)
@@ -160,7 +160,7 @@ class CheckpointReader:
             said = (await self.heard_line(found.thread_id, heard.branch, heard.runs)).messages()
             values[MESSAGES] = delta.with_more(values[MESSAGES], said, is_all=heard.is_all)
         config = config_of(found.thread_id, found.ns, found.id)
-        # A copy: runs go on in what they are given, and what is remembered of the checkpoint is written again.
+        # Copy it: runs change what they receive, and the cached checkpoint is written again.
         checkpoint = {**copied(saved.body), "id": found.id, "channel_values": values}
         return CheckpointTuple(
             config=delta.with_heard(config, heard) if heard is not None else config,
@@ -171,7 +171,7 @@ class CheckpointReader:
         )
 
     async def load(self, thread_id: str, branch: str | None, blobs: Sequence[SerializedValue]) -> list[Any]:
-        """The values of blobs, with the messages of the history that they refer to."""
+        """Returns the values of blobs, with the messages of the history that they refer to."""
         rows = await self._referred(thread_id, branch, blobs)
         return [references.load(self._serde, blob, rows) for blob in blobs]
 
@@ -182,7 +182,7 @@ class CheckpointReader:
         return await self.rows(thread_id).messages(branch, wanted) if wanted else {}
 
     async def _homes(self, found: LoadedCheckpoint) -> dict[str, SerializedValue]:
-        """Every value of the checkpoint, from the records that hold them."""
+        """Returns every value of the checkpoint, from the records that hold them."""
         values = dict(found.saved.values)
         ids = list(dict.fromkeys(found.saved.homes.values()))
         held = await self._store.records.get_many([(found.namespace, id) for id in ids]) if ids else []
@@ -195,7 +195,7 @@ class CheckpointReader:
     async def _messages(
         self, found: LoadedCheckpoint, *, is_newest: bool, is_kept: bool
     ) -> tuple[list[Any], Heard | None]:
-        """The messages of a checkpoint, and which of them others have said since."""
+        """Returns the messages of a checkpoint, and which of them others have written since."""
         conversation = await self._store.get_conversation(found.thread_id) if is_newest else None
         heard: Heard | None = None
         if conversation is not None:
@@ -210,14 +210,14 @@ class CheckpointReader:
         return line.messages(), heard
 
     async def _newest_line(self, found: LoadedCheckpoint, conversation: Conversation) -> StateMessages:
-        """The messages of the newest checkpoint, and what others have said since."""
+        """Returns the messages of the newest checkpoint, and those that others have written since."""
         thread_id, saved, branch = found.thread_id, found.saved, conversation.branch
         said = self._threads.said(thread_id)
         if said is not None and said.is_at(conversation.version, found.id, branch):
             line = said.line
         else:
             rows = self.rows(thread_id)
-            # Where others have gone on from another place, that is the history now.
+            # If others have continued on another branch, that is the history now.
             if branch == saved.branch:
                 lines = await rows.runs(branch, saved.runs or ())
                 more = await rows.runs(branch, [(seq, seq) for seq in saved.unheard])
@@ -225,7 +225,7 @@ class CheckpointReader:
             else:
                 lines = _unknown((), await rows.after(branch, 0))
             line = _line(rows, answered(lines, FORMAT))
-            # What is still being written changes without a new version.
+            # A message in progress changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
             said = LatestState(conversation.version, found.id, branch, line) if is_settled else None
         before = self._threads.get(thread_id)
@@ -238,7 +238,7 @@ class CheckpointReader:
         return line
 
     async def _heard_since(self, found: LoadedCheckpoint) -> Heard | None:
-        """What others have said since a thread's newest checkpoint, whose messages are a delta channel."""
+        """Returns what others have written since a thread's newest checkpoint, if its messages are a delta channel."""
         thread_id, saved = found.thread_id, found.saved
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None:
@@ -255,7 +255,7 @@ class CheckpointReader:
         return heard if more or is_all else None
 
     async def _remember(self, found: LoadedCheckpoint, conversation: Conversation, heard: Heard) -> None:
-        """Remembers the thread of a newest checkpoint whose messages are a delta channel."""
+        """Caches the thread of a newest checkpoint whose messages are a delta channel."""
         thread = self._threads.get(found.thread_id)
         if thread is None or (thread.branch != heard.branch and thread.head <= found.id):
             thread = Thread(heard.branch)
@@ -317,9 +317,10 @@ class CheckpointReader:
     async def delta_history(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str], heard: Heard | None = None
     ) -> dict[str, DeltaChannelHistory]:
-        """What each channel's value is made of: the writes of the ancestors, back to one that holds the value.
+        """Returns what each channel's value is rebuilt from: the writes of the ancestors, back to one that holds the
+        value.
 
-        With what others said before the checkpoints on the way, and since, where the newest one was read.
+        They include what others wrote before the checkpoints on the way and, if the newest one was read, since.
         """
         place = records.namespace(CHECKPOINTS, thread_id, ns)
         writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
@@ -346,7 +347,7 @@ class CheckpointReader:
         return history
 
     async def heard_before(self, found: LoadedCheckpoint) -> list[PendingWrite]:
-        """What others said between the parent of a checkpoint and the checkpoint."""
+        """Returns what others wrote between the parent of a checkpoint and the checkpoint."""
         saved = found.saved
         if not saved.heard and not saved.is_all_heard:
             return []
@@ -355,9 +356,10 @@ class CheckpointReader:
 
 
 def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]:
-    """Those that are not known by the ids that graphs give: a run that was stopped may have put a message too.
+    """Returns the rows without those whose ids, as graphs give them, are known: an interrupted run may have put one
+    too.
 
-    One that a graph has changed is a row of its own, and stands where the message stood before.
+    A message that a graph has changed is a new row, in the position of the old one.
     """
     ids = {id_of(row) for row in known} - {None} if more else set()
     unknown: list[Message] = []
@@ -394,7 +396,7 @@ def _gather(
 
 
 def place_of(config: RunnableConfig) -> tuple[str, str]:
-    """Thread and namespace."""
+    """Returns the thread and the namespace."""
     configurable = config["configurable"]
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns") or ""
 

@@ -1,12 +1,12 @@
-"""How a checkpoint lies in a record.
+"""How a checkpoint is stored in a record.
 
 A checkpoint is one record, keyed by its id, in the namespace of its thread. It holds the channel values that are new in
-it; where a value did not change, it names the checkpoint that holds it. Writes come before their checkpoint is
-superseded, each task's in a record of its own; when the next checkpoint is put they are folded into the record of
-theirs. By then the messages in them stand in the history, so that they refer to it: see `references`.
+it; for an unchanged value, it names the checkpoint that holds it. Until a checkpoint is superseded, each task's writes
+are in a record of their own; when the next checkpoint is put they are folded into the checkpoint's record. By then the
+messages in them are in the history, so they refer to it: see `references`.
 
-The value of a record is a sign and the number of its form (see `forms`), and compressed MessagePack. Records of the
-first form are read by `migration`, and by nothing else.
+The value of a record is a sign byte, the number of its form (see `forms`), and compressed MessagePack. Only `migration`
+reads records of the first form.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ class TaskWrites(Struct, frozen=True, array_like=True):
 
 
 class Saved(Struct, frozen=True, array_like=True):
-    """A checkpoint. Its `messages` are runs of the history, each from a first to a last seq, where they are shared."""
+    """A checkpoint. Its `messages` are runs of the history, each from a first to a last seq, if they are shared."""
 
     parent: str | None
     body: dict[str, Any]
     metadata: SerializedValue
     values: dict[str, SerializedValue] = {}
     homes: dict[str, str] = {}
-    """Channels whose value lies in the record of another checkpoint."""
+    """Channels whose value is stored in the record of another checkpoint."""
     tasks: tuple[TaskWrites, ...] = ()
     runs: tuple[tuple[int, int], ...] | None = None
     branch: str | None = None
     tail: int = 0
     """The newest seq that the graph knew of."""
     unheard: tuple[int, ...] = ()
-    """Seqs up to there of what others said meanwhile: the newest checkpoint sees them."""
+    """Seqs up to `tail` that others wrote meanwhile: the newest checkpoint includes them."""
     heard: tuple[tuple[int, int], ...] = ()
-    """Runs of what others said between its parent and it, where its messages are a delta channel: see `delta`."""
+    """Runs that others wrote between its parent and it, if its messages are a delta channel: see `delta`."""
     is_all_heard: bool = False
     """Whether these replace the messages of its parent."""
 
 
 UNREADABLE = (zlib.error, msgspec.DecodeError, UnicodeDecodeError, TypeError)
-"""What reading bytes that are no checkpoint raises."""
+"""The errors of reading bytes that are not a checkpoint."""
 _encode = msgspec.msgpack.Encoder().encode
 _SAVED = msgspec.msgpack.Decoder(Saved)
 _TASK = msgspec.msgpack.Decoder(TaskWrites)
@@ -81,11 +81,11 @@ _USUAL = (
     b"\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa2ai\xa4name\xc0\xa2id\xd9$"
     b"\xaatool_calls\x90\xb2invalid_tool_calls\x90\xaeusage_metadata\xc0\xb3model_validate_json"
 )
-"""What stands in every checkpoint. It is a part of the format: records are compressed against it."""
+"""Text that occurs in every checkpoint. It is part of the format: records are compressed against it."""
 
 
 def pack(value: Saved | TaskWrites) -> bytes:
-    """A record's value: a checkpoint, or writes."""
+    """Returns a record's value for a checkpoint or writes."""
     packer = zlib.compressobj(level=1, wbits=-15, memLevel=6, zdict=_USUAL)
     return SIGN + bytes([FORM]) + packer.compress(_encode(value)) + packer.flush()
 
@@ -118,11 +118,11 @@ def _read(decoder: msgspec.msgpack.Decoder[T], record: Record) -> T:
     try:
         return decoder.decode(unpack(record.value))
     except UNREADABLE as error:
-        raise Corrupt(f"{where} is no checkpoint that this version of Hansard wrote: {error}", where=where) from error
+        raise Corrupt(f"{where} is not a checkpoint of this version of Hansard: {error}", where=where) from error
 
 
 def namespace(kind: str, thread_id: str, checkpoint_ns: str) -> tuple[str, ...]:
-    """Where the records of a thread lie; subgraphs lie below their graph."""
+    """Returns the namespace of a thread's records; those of subgraphs are below their graph's."""
     return (kind, thread_id, *(checkpoint_ns.split("|") if checkpoint_ns else ()))
 
 
@@ -130,11 +130,11 @@ def checkpoint_ns(names: Sequence[str]) -> str:
     return "|".join(names[2:])
 
 
-# --- writes -----------------------------------------------------------------------------------------------------------
+# Writes
 
 
 def merged(first: Iterable[TaskWrite], second: Iterable[TaskWrite]) -> tuple[TaskWrite, ...]:
-    """The writes of one task, given twice: the first stays, except for special writes, which have negative places."""
+    """Merges writes of one task that were given twice: the first stays, except for special ones (negative indexes)."""
     found = {write.idx: write for write in first}
     for write in second:
         if write.idx < 0 or write.idx not in found:
@@ -143,7 +143,7 @@ def merged(first: Iterable[TaskWrite], second: Iterable[TaskWrite]) -> tuple[Tas
 
 
 def all_tasks(folded: Sequence[TaskWrites], separate: Iterable[TaskWrites]) -> list[TaskWrites]:
-    """Every task's writes, in the order in which a run applies them."""
+    """Returns every task's writes, in the order in which a run applies them."""
     tasks = {task.task_id: task for task in folded}
     for task in separate:
         before = tasks.get(task.task_id)
@@ -153,7 +153,7 @@ def all_tasks(folded: Sequence[TaskWrites], separate: Iterable[TaskWrites]) -> l
 
 
 def folded(saved: Saved, separate: Iterable[TaskWrites], change: Callable[[SerializedValue], SerializedValue]) -> Saved:
-    """A superseded checkpoint with its writes in it, and every blob of it changed."""
+    """Returns a superseded checkpoint that includes its writes, with every blob changed."""
     return msgspec.structs.replace(
         saved,
         values={name: change(blob) for name, blob in saved.values.items()},
@@ -162,13 +162,13 @@ def folded(saved: Saved, separate: Iterable[TaskWrites], change: Callable[[Seria
 
 
 def changed(task: TaskWrites, change: Callable[[SerializedValue], SerializedValue]) -> TaskWrites:
-    """The writes of a task with every blob changed."""
+    """Returns the writes of a task with every blob changed."""
     writes = tuple(TaskWrite(write.idx, write.channel, change(write.blob)) for write in task.writes)
     return TaskWrites(task.task_path, task.task_id, writes)
 
 
 def rewritten(record: Record, change: Callable[[SerializedValue], SerializedValue]) -> bytes | None:
-    """The value of a record of a checkpoint or of writes with every blob changed; None when it stays the same."""
+    """Returns the value of a record of a checkpoint or of writes with every blob changed; None if it stays the same."""
     before: Saved | TaskWrites
     after: Saved | TaskWrites
     if record.namespace[0] == WRITES:

@@ -6,8 +6,8 @@ a row of the history, or holds the message itself if it has no row yet. When the
 rewritten; the serializer's bytes stay as they are. So a checkpoint holds no copy of a message of the history, and a
 message that is deleted there is gone from the checkpoint too.
 
-Pairs such as `("user", "Hello")` and objects with a role stand for messages: of these the content is replaced. A plain
-string is never replaced, whatever it says.
+Pairs such as `("user", "Hello")` and objects with a role stand for messages; their content is replaced. A plain
+string is never replaced.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _SAYING = frozenset(("content", "tool_calls", "tool_call_id"))
 """The fields in which versions of one message must agree."""
 
 Row = tuple[int, str, int]
-"""The seq and the id of a row, and which of its messages: a row of another format may be several."""
+"""The seq and the id of a row, and which of its messages: a row of another format may hold several."""
 Find = Callable[[BaseMessage], "HistoryPosition | None"]
 Candidates = Callable[[str | None], Iterable["HistoryPosition"]]
-"""Returns the places of the messages that have an id; for None, of those that may have been written without one."""
+"""Returns the positions of the messages with an id; for None, of those that may have been written without one."""
 Leaf = Callable[[Any], Any]
-"""Returns what a value is replaced by, or the value itself."""
+"""Returns the replacement of a value, or the value itself."""
 
 
 class HistoryPosition(NamedTuple):
-    """Where a message lies in the history: which part of a row, of how many."""
+    """The position of a message in the history: which part of a row, of how many."""
 
     version: Version
     seq: int
@@ -69,7 +69,7 @@ class SerializedValue(Struct, frozen=True, array_like=True):
 
 
 def is_sharing(serde: SerializerProtocol) -> bool:
-    """Only LangGraph's own serializer is known to keep placeholders: another one may encrypt, or expect texts."""
+    """Whether messages can be replaced. Only LangGraph's own serializer is known to keep placeholders intact."""
     return type(serde) is JsonPlusSerializer
 
 
@@ -84,13 +84,13 @@ def dump(serde: SerializerProtocol, value: Any, find: Find | None) -> Serialized
 
 
 def load(serde: SerializerProtocol, blob: SerializedValue, rows: Mapping[int, Sequence[Version]]) -> Any:
-    """The value of a blob. A message whose row is gone is empty, except for its id."""
+    """Returns the value of a blob. A message whose row is gone is empty, except for its id."""
     value = serde.loads_typed((blob.tag, blob.data))
     return replaced(value, _Restoration(blob.entries, rows).leaf) if blob.entries else value
 
 
 def rows_in(blob: SerializedValue) -> Iterator[tuple[int, str]]:
-    """The rows that a blob refers to."""
+    """Yields the rows that a blob refers to."""
     return (entry.row[:2] for entry in blob.entries if entry.row is not None)
 
 
@@ -102,15 +102,15 @@ def settle(blob: SerializedValue, candidates: Candidates) -> SerializedValue:
 
 
 def detach(blob: SerializedValue, rows: Mapping[int, Sequence[Version]]) -> SerializedValue:
-    """The same value with whole messages in place of references."""
+    """Returns the same value with whole messages in place of references."""
     return SerializedValue(blob.tag, blob.data, tuple(_detached(entry, rows) for entry in blob.entries))
 
 
-# --- entries ----------------------------------------------------------------------------------------------------------
+# Entries
 
 
 def _entry_at(place: HistoryPosition, message: BaseMessage) -> MessageReference:
-    # A delta channel keeps messages without an id, whose rows have one.
+    # A delta channel stores messages without an id, whose rows have one.
     changes = "" if message.id is not None else codec.encode({"data": {"id": None}})
     return MessageReference((place.seq, place.row_id, place.part), changes)
 
@@ -124,7 +124,7 @@ def _settled(entry: MessageReference, candidates: Candidates) -> MessageReferenc
 
 
 def _entry_like(native: dict[str, Any], place: HistoryPosition) -> MessageReference | None:
-    """Refers to a row that says the same as a message; the id may be new, or the message a chunk. Else None."""
+    """Refers to a row with the same content as a message; the id may be new, or the message a chunk. Else None."""
     row = native_of(place.version.message)
     mine, theirs = native["data"], row["data"]
     changed = {name: mine.get(name) for name in (*mine, *theirs) if not is_same(mine.get(name), theirs.get(name))}
@@ -137,7 +137,7 @@ def _entry_like(native: dict[str, Any], place: HistoryPosition) -> MessageRefere
 
 
 def _message(entry: MessageReference, rows: Mapping[int, Sequence[Version]]) -> BaseMessage | None:
-    """The message of an entry; None where its row is gone."""
+    """Returns the message of an entry; None if its row is gone."""
     if entry.row is None:
         return message_from(_native(entry))
     seq, _, part = entry.row
@@ -162,15 +162,15 @@ def _native(entry: MessageReference) -> dict[str, Any]:
     return cast("dict[str, Any]", codec.decode(entry.json, "a message of a checkpoint"))
 
 
-# --- leaves -----------------------------------------------------------------------------------------------------------
+# Leaves
 
 
 class Marked(Exception):
-    """A string of the user's begins as our markers do."""
+    """A string of the user begins like our markers."""
 
 
 class Extraction:
-    """Takes messages out of a value, and notes them."""
+    """Takes messages out of a value, and collects them."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
@@ -188,7 +188,7 @@ class Extraction:
         return self._without_content(value) if kind is dict or kind is list or kind is tuple else value
 
     def note(self, message: BaseMessage) -> int | None:
-        """The number of a message; None when it cannot be a row of the history."""
+        """Returns the number of a message; None if it cannot be a row of the history."""
         place = self._find(message)
         if place is not None:
             self.entries.append(_entry_at(place, message))
@@ -200,7 +200,7 @@ class Extraction:
         return len(self.entries) - 1
 
     def _without_content(self, value: Any) -> Any:
-        """A pair or an object that stands for a message, without its content; everything else as it is."""
+        """Returns a pair or an object that stands for a message without its content; everything else as it is."""
         said = message_of(value)
         content = None if said is None else value.get("content") if isinstance(value, dict) else value[1]
         if said is None or not content or type(content) is not type(said.content) or said.content != content:
@@ -225,7 +225,7 @@ class _Restoration:
                 return value
             return self._of(value.content, _MESSAGE) or value.model_copy(update={"content": ""})
         if type(value) is dict and _is_marked(value.get("content"), _MESSAGE):
-            # A field of a Pydantic model without a type: LangGraph's serializer reads a message there as its dump.
+            # LangGraph's serializer returns a message in an untyped field of a Pydantic model as its dump.
             message = self._of(value["content"], _MESSAGE)
             return {**value, "content": ""} if message is None else message.model_dump()
         if _is_marked(value, _CONTENT):
@@ -242,16 +242,16 @@ def _is_marked(value: Any, kind: str) -> bool:
 
 
 def placeholder(message: BaseMessage, number: int) -> BaseMessage:
-    """An empty message of the same class, with a marker as its content."""
+    """Returns an empty message of the same class, with a marker as its content."""
     fields = {name: getattr(message, name) for name in required(type(message))}
     return type(message)(**{**fields, "content": f"{_MESSAGE}{number}", "id": message.id})
 
 
-# --- the walk ---------------------------------------------------------------------------------------------------------
+# The walk
 
 
 def replaced(value: Any, leaf: Leaf) -> Any:
-    """The value with everything in it replaced as `leaf` says. What holds nothing of that is not copied."""
+    """Returns the value with everything in it replaced by `leaf`. Containers without replacements are not copied."""
     new = leaf(value)
     if new is not value:
         return new
@@ -267,7 +267,7 @@ def replaced(value: Any, leaf: Leaf) -> Any:
 
 
 def _kept(value: Any, new: Any) -> Any:
-    """The new container, if anything in it is new."""
+    """Returns the new container if anything in it is new, else the old one."""
     olds, news = (value.values(), new.values()) if isinstance(value, dict) else (value, new)
     return value if all(old is each for old, each in zip(olds, news, strict=True)) else new
 

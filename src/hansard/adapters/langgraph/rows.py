@@ -1,4 +1,4 @@
-"""Rows of the history, read in runs: what the checkpoints of one call have in common is read once."""
+"""Rows of the history, read in runs: rows that the checkpoints of one call share are read once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hansard.model import Message
 from hansard.store import Store
 
 _GAP = 8
-"""Rows between two runs that are read over: cheaper than asking twice."""
+"""Gaps of up to this many rows between two runs are read too: cheaper than two reads."""
 
 
 class HistoryRows:
@@ -30,7 +30,7 @@ class HistoryRows:
         return self._versions[row.seq]
 
     async def runs(self, branch: str | None, runs: Iterable[tuple[int, int]]) -> list[Message]:
-        """The rows of these runs of a branch, in their order. Those that are gone are left out."""
+        """Returns the rows of these runs of a branch, in order. Deleted rows are left out."""
         wanted = list(runs)
         known = self._branch.setdefault(branch, {})
         for first, last in _merged(sorted(wanted)):
@@ -39,14 +39,14 @@ class HistoryRows:
         return [row for first, last in wanted for seq in range(first, last + 1) if (row := known[seq]) is not None]
 
     async def after(self, branch: str | None, seq: int) -> list[Message]:
-        """The rows of a branch behind a seq, to its end."""
+        """Returns the rows of a branch after a seq, to its end."""
         return await self._read(branch, seq + 1, None)
 
     async def _read(self, branch: str | None, first: int, last: int | None) -> list[Message]:
         known = self._branch.setdefault(branch, {})
         found: list[Message] = []
         place = Message("user", "", conversation_id=self._id, seq=first - 1).cursor
-        # A branch that was deleted has taken its messages with it.
+        # If the branch was deleted, so were its messages.
         with suppress(NotFound):
             async for row in self._store.iter_messages(self._id, after=place, branch=branch):
                 if last is not None and row.seq > last:
@@ -58,7 +58,7 @@ class HistoryRows:
         return found
 
     async def messages(self, branch: str | None, wanted: dict[int, str]) -> dict[int, list[Version]]:
-        """The messages of rows, given by seq and id. Most lie on the branch. A row that is gone is left out."""
+        """Returns the messages of rows, given by seq and id. Most are on the branch. Deleted rows are left out."""
         rows = await self.runs(branch, [(seq, seq) for seq in wanted])
         found = {row.seq: self.versions(row) for row in rows}
         for seq in wanted.keys() - found.keys():
@@ -68,7 +68,7 @@ class HistoryRows:
 
 
 def _merged(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ranges that hold these, which are sorted, with small gaps read over."""
+    """Returns ranges that cover these sorted runs, including small gaps."""
     first = last = None
     for begin, end in runs:
         if first is None or last is None:

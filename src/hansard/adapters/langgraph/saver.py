@@ -1,8 +1,8 @@
 """A LangGraph checkpointer on the Store, blocking and async in one object.
 
-The thread is a conversation, and the root graph's `messages` are its history: see `threads`. Everything else
-lies in records that belong to the conversation: see `records`. With a serializer that encrypts, messages stay
-in the checkpoints, and the history does not show them.
+The thread is a conversation, and the root graph's `messages` are its history: see `threads`. Everything else is stored
+in records of the conversation: see `records`. With a serializer that encrypts, messages stay in the checkpoints, and
+the history does not show them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hansard.store import Store
 
 
 class HansardSaver(BaseCheckpointSaver[Any]):
-    """All that LangGraph asks of a checkpointer, and what it asks only of some."""
+    """Every method of a LangGraph checkpointer, including the optional ones."""
 
     def __init__(self, store: Store, call: Call, *, serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde)
@@ -52,7 +52,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         return CheckpointWriter(self._store, self.serde, self._threads, self._reader)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Versions are numbers from 1 on; those of a thread that another saver began stay the texts they are."""
+        """Versions are numbers from 1 on; a thread that another saver created keeps its text versions."""
         if not isinstance(current, str):
             return super().get_next_version(current, channel)
         count = int(current.partition(".")[0]) + 1
@@ -64,7 +64,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         thread_id, ns = place_of(config)
         found = await self._reader.get(thread_id, ns, get_checkpoint_id(config))
         if found is not None and HEARD in config["configurable"] and HEARD not in found.config["configurable"]:
-            # A checkpoint that is named is read as it was, whatever was read with it before.
+            # A named checkpoint is read as it was, without what others wrote since.
             return found._replace(config=with_heard(found.config, None))
         return found
 
@@ -100,7 +100,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        # A checkpoint is several writes: a run that is stopped does not leave it in the middle of them.
+        # A checkpoint is several writes: complete them even if the run is stopped.
         return await settled(self._put_in_turn(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
@@ -140,7 +140,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
             self._threads.forget(thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """`keep_latest` keeps, of each namespace, the newest checkpoint and what it rests on; `delete` keeps none.
+        """`keep_latest` keeps, in each namespace, the newest checkpoint and what it depends on; `delete` keeps none.
 
         The messages in the history stay either way.
         """
@@ -159,7 +159,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
             place = records.namespace(WRITES, target_thread_id, found.ns)
             await self._copy_heard(found, place)
             await self._put(config, each.checkpoint, each.metadata, new)
-            # The next checkpoint folds them, and finds in them what was said in a delta channel.
+            # The next checkpoint folds them, and finds the messages of a delta channel in them.
             kept = self._threads.tasks(target_thread_id, found.ns, found.id)
             thread = self._threads.get(target_thread_id)
             for whole in await reader.tasks(found):
@@ -169,13 +169,13 @@ class HansardSaver(BaseCheckpointSaver[Any]):
                 kept[task.task_id] = task
 
     async def _copy_heard(self, found: LoadedCheckpoint, place: tuple[str, ...]) -> None:
-        """Copies what others said before a checkpoint, as a write of its parent: so it becomes a part of the copy."""
+        """Copies what others wrote before a checkpoint, as a write of its parent, so that the copy includes it."""
         writes, parent = await self._reader.heard_before(found), found.saved.parent
         if writes and parent is not None:
             config = config_of(place[1], found.ns, parent)
             await self.aput_writes(config, [(channel, value) for _, channel, value in writes], HEARD_TASK)
 
-    # The same, blocking
+    # Blocking methods
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return cast("CheckpointTuple | None", self._call(self.aget_tuple(config)))

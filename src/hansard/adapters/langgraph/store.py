@@ -1,8 +1,8 @@
-"""LangGraph's long-term store on records, blocking and async in one object.
+"""LangGraph's long-term store in records, blocking and async in one object.
 
-An item is a record at the same namespace, below a root of its own; namespaces are tuples all the way down, so labels
-may hold dots, as e-mail addresses do. Items expire exactly. With an index, the vectors of an item lie in a record
-beside it and are compared one by one.
+An item is a record at the same namespace, below a root of its own; namespaces are always tuples, so labels may contain
+dots, as e-mail addresses do. Items expire exactly. With an index, the vectors of an item are in a second record and are
+compared one by one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Vectors = dict[tuple[Namespace, str], list[list[float]]]
 
 
 class StoredItem(msgspec.Struct, frozen=True, array_like=True):
-    """An item as its record holds it. A read that renews its life changes the record: then `updated_at` is here."""
+    """The record of an item. A read that renews its lifetime changes the record: then `updated_at` is stored here."""
 
     value: dict[str, Any]
     ttl: float | None = None
@@ -70,12 +70,12 @@ class HansardStore(BaseStore):
         self._index: IndexConfig | None = None
 
     def indexed(self, index: IndexConfig) -> HansardStore:
-        """The same store, with items found by their meaning: `search(…, query=…)`."""
+        """Returns the same store with search by meaning: `search(…, query=…)`."""
         made = copy.copy(self)
         made._index = index
         return made
 
-    # LangGraph's two
+    # The two methods that LangGraph requires
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         ops = checked(ops)
@@ -97,7 +97,7 @@ class HansardStore(BaseStore):
             vectors += [await embed.aembed_query(query) for query in queries]
         return await self._run(ops, texts, queries, vectors)
 
-    # Their sugar, without the rule against dots
+    # Convenience methods, without the rule against dots
 
     def get(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:
         return cast("Item | None", self.batch([self._get_op(namespace, key, refresh_ttl)])[0])
@@ -185,7 +185,7 @@ class HansardStore(BaseStore):
         op = ListNamespacesOp(conditions(prefix, suffix), max_depth, limit, offset)
         return cast("list[Namespace]", (await self.abatch([op]))[0])
 
-    # The operations behind that sugar, checked before they are batched
+    # Their operations, checked before they are batched
 
     def _get_op(self, namespace: Namespace, key: str, refresh_ttl: bool | None) -> GetOp:
         check_labels(namespace)
@@ -221,7 +221,7 @@ class HansardStore(BaseStore):
     def _life(self, ttl: float | NotProvided | None) -> float | None:
         return (self.ttl_config or {}).get("default_ttl") if isinstance(ttl, NotProvided) else ttl
 
-    # What they do
+    # Implementation
 
     async def _run(
         self,
@@ -230,7 +230,7 @@ class HansardStore(BaseStore):
         queries: list[str],
         vectors: list[list[float]],
     ) -> list[Result]:
-        """All reads see what was there before the batch; of several puts of one key the last holds."""
+        """Runs a batch. All reads see the state before the batch; of several puts of one key the last wins."""
         of_query = dict(zip(queries, vectors[len(texts) :], strict=False))
         results: list[Result] = []
         for op in ops:
@@ -299,7 +299,7 @@ class HansardStore(BaseStore):
         return [_search_item(each) for each in page]
 
     async def _ranked(self, found: list[Scored], query: list[float]) -> list[Scored]:
-        """By the nearest of each item's vectors; items without any come last."""
+        """Ranks by the nearest of each item's vectors; items without any come last."""
         places = [((VECTORS, *each.record.namespace[1:]), each.record.key) for each in found]
         stored = await self._store.records.get_many(places) if places else []
         scored = [
@@ -315,7 +315,7 @@ class HansardStore(BaseStore):
         return sorted(cut)[op.offset : op.offset + op.limit]
 
     def _to_embed(self, ops: Iterable[Op]) -> list[tuple[tuple[Namespace, str], str]]:
-        """The texts of the items to put, as the index wants them."""
+        """Returns the texts of the items to put that the index covers."""
         if self._index is None:
             return []
         puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
@@ -392,7 +392,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def matches(value: Any, wanted: Any) -> bool:
-    """Whether a value is what a filter wants: equal, an object that holds it, or by operators. None is no number."""
+    """Whether a value matches a filter: equal, an object that contains it, or by operators. None is not a number."""
     if isinstance(wanted, dict):
         if any(key.startswith("$") for key in wanted):
             return all(_compare(value, key, other) for key, other in wanted.items())
@@ -415,7 +415,7 @@ def _compare(value: Any, name: str, wanted: Any) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    """Also of a text that is one, as in the framework."""
+    """Returns a number, also of a text that is one, as LangGraph does."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

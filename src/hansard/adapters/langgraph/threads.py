@@ -1,4 +1,4 @@
-"""What a saver remembers of the threads at hand: where their messages lie, their newest checkpoints, pending writes."""
+"""The saver's cache of recent threads: positions of messages, newest checkpoints, pending writes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _THREADS = 64
 _CHECKPOINTS = 8 * _THREADS
 _LOCKS = 64
 _WEIGHT = 100_000_000
-"""Characters that are remembered of all threads together, where a message counts as a thousand more than it has."""
+"""The most characters cached for all threads together; a message counts a thousand more than it has."""
 _UNSETTLED = 1000
-"""Records of subgraphs of a thread that are noted."""
+"""The most records of subgraphs noted for a thread."""
 _PINNED = 4
-"""Older checkpoints of a thread whose messages are remembered, because a run may go on from them."""
+"""Older checkpoints of a thread whose messages are cached, because a run may continue from them."""
 
 Runs = tuple[tuple[int, int], ...]
 _Numbers = dict[str, tuple[int, ...]]
-"""The places in a line of the messages of a key."""
+"""The indexes of the messages of a key."""
 _Place = tuple[str, str, str]
 """Thread, namespace, checkpoint."""
 
 
 class StateMessages:
-    """Messages of a state, one behind the other, and where they lie in the history. It is never changed."""
+    """The messages of a state in order, with their positions in the history. Immutable."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class StateMessages:
         return max((last for _, last in self.runs), default=0)
 
     def begins(self, messages: Sequence[BaseMessage]) -> bool:
-        """Whether the messages are these, and perhaps more."""
+        """Whether the messages begin with these."""
         return begin(self.versions, messages)
 
     def messages(self) -> list[BaseMessage]:
-        """The messages, made anew."""
+        """Returns new copies of the messages."""
         return [version.make() for version in self.versions]
 
     @property
     def weight(self) -> int:
-        """How much memory the messages take, roughly."""
+        """Roughly how much memory the messages take."""
         if self._weight is None:
             self._weight = sum(version.weight for version in self.versions)
         return self._weight
@@ -91,7 +91,7 @@ class StateMessages:
         return line
 
     def at(self, key: str) -> Iterator[HistoryPosition]:
-        """The messages of a key."""
+        """Yields the positions of the messages of a key."""
         if self._numbers is None:
             self._numbers = _numbered(self.versions, {}, 0)
         return map(self._place, self._numbers.get(key, ()))
@@ -100,7 +100,7 @@ class StateMessages:
         return self.row_ids[self.seqs.index(seq)]
 
     def places(self) -> Iterator[HistoryPosition]:
-        """Where each message lies."""
+        """Yields the position of each message."""
         return map(self._place, range(len(self)))
 
     def _place(self, number: int) -> HistoryPosition:
@@ -132,14 +132,14 @@ def line_of(rows: Iterable[tuple[Message, Sequence[Version]]]) -> StateMessages:
 
 
 def runs_of(seqs: Iterable[int], before: Runs = ()) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive seqs, after those that there are already."""
+    """Yields runs of consecutive seqs that continue the existing runs."""
     yield from before[:-1]
     first, last = before[-1] if before else (None, None)
     for seq in seqs:
         if first is None or last is None:
             first = seq
         elif seq == last:
-            continue  # The parts of one message of another format.
+            continue  # Parts of one message of another format.
         elif seq != last + 1:
             yield first, last
             first = seq
@@ -149,19 +149,19 @@ def runs_of(seqs: Iterable[int], before: Runs = ()) -> Iterator[tuple[int, int]]
 
 
 class Thread:
-    """A thread's root graph: the branch that it writes to, and which messages of it lie there."""
+    """A thread's root graph: the branch that it writes to, and which of its messages are stored there."""
 
     def __init__(self, branch: str, line: StateMessages | None = None) -> None:
         self.branch = branch
         self.is_owned = True
-        """False for a conversation that others began for nobody."""
+        """False for a conversation that others created without an owner."""
         self.head: str = ""
         self.line = line or StateMessages()
-        """The messages of the state that was read or put last."""
+        """The messages of the state that was last read or put."""
         self.tail = self.line.newest
-        """The newest row of the branch that is known of."""
+        """The newest known row of the branch."""
         self.unheard: list[int] = []
-        """Rows before it that others have written while the graph ran, and that are in no state of it yet."""
+        """Rows before it that others wrote while the graph ran, and that no state includes yet."""
         self._pinned: deque[tuple[str, StateMessages]] = deque(maxlen=_PINNED)
         self._places: dict[str, list[HistoryPosition]] = {}
         self._indexed: list[StateMessages] = []
@@ -171,23 +171,23 @@ class Thread:
         return self.line.weight + sum(line.weight for _, line in self._pinned if line is not self.line)
 
     def hear(self, branch: str, line: StateMessages) -> None:
-        """The messages of an older checkpoint, from which a run may go on."""
+        """Caches the messages of an older checkpoint, from which a run may continue."""
         self._pinned.append((branch, line))
 
     def heard(self) -> None:
-        """Forgets of what others wrote that which is in the state by now."""
+        """Drops from `unheard` what the state now contains."""
         if self.unheard:
             heard = set(self.line.seqs)
             self.unheard = [seq for seq in self.unheard if seq not in heard]
 
     def turn_to(self, branch: str) -> None:
-        """Goes on with another branch: what lies on this one need not lie there."""
+        """Switches branch; cached positions no longer apply."""
         if branch != self.branch:
             self.branch, self.line, self.unheard = branch, StateMessages(), []
             self._places, self._indexed = {}, []
 
     def split(self, branch: str, reached: int) -> None:
-        """Goes on with a new branch, which has all that this one has up to a seq."""
+        """Switches to a new branch, which shares everything up to a seq."""
         self.index()
         self._places = {
             key: kept for key, places in self._places.items() if (kept := [one for one in places if one.seq <= reached])
@@ -196,7 +196,7 @@ class Thread:
         self.unheard = [seq for seq in self.unheard if seq <= reached]
 
     def index(self) -> None:
-        """Makes every message findable. Put off until a state does not begin with the last one."""
+        """Makes every message findable. Postponed until a state does not begin with the last one."""
         lines = [self.line, *(line for branch, line in self._pinned if branch == self.branch)]
         for line in lines:
             if not any(line is each for each in self._indexed):
@@ -210,21 +210,21 @@ class Thread:
                 known.append(place)
 
     def place_of(self, message: BaseMessage) -> HistoryPosition | None:
-        """Where this very message lies; None for one that is not stored, or has been edited since."""
+        """Returns the position of exactly this message; None if it is not stored or has been edited since."""
         return next((place for place in self.places(key_of(message)) if place.version.is_exactly(message)), None)
 
     def places(self, key: str) -> Iterable[HistoryPosition]:
-        """Where messages of a key lie, in whatever version."""
+        """Returns the positions of messages of a key, in any version."""
         return chain(self._places.get(key, ()), self.line.at(key))
 
     def settled(self, task: TaskWrites) -> TaskWrites:
-        """The writes of a task with references to the rows of the messages in them."""
+        """Returns the writes of a task with references to the rows of the messages in them."""
         return changed(task, lambda blob: settle(blob, lambda id: self.places(id) if id else ()))
 
     def find(
         self, message: BaseMessage, used: Container[tuple[int, int]], known: Container[int]
     ) -> HistoryPosition | None:
-        """Where this very message lies; None for a new or an edited one, or where it lies is taken."""
+        """Returns the position of exactly this message; None if it is new, edited, or at a used position."""
         for place in self._places.get(key_of(message), ()):
             if (place.seq, place.part) not in used and place.seq not in known and place.version.is_exactly(message):
                 return place
@@ -232,15 +232,15 @@ class Thread:
 
 
 def key_of(message: BaseMessage) -> str:
-    """By what a message is looked for: its id, or else its text."""
+    """Returns the key by which a message is looked up: its id, or else its text."""
     return message.id or f"@{message.content}"
 
 
 class LatestState(NamedTuple):
     """The messages of a thread's newest checkpoint, at a version of the conversation.
 
-    Reading rows and making messages of them costs more than copying messages. While the version is the same, so are the
-    rows.
+    Reading rows and creating messages from them costs more than copying messages. While the version is the same, so are
+    the rows.
     """
 
     version: int
@@ -253,14 +253,14 @@ class LatestState(NamedTuple):
 
 
 class KnownCheckpoint(Struct):
-    """A checkpoint that was put or read lately, and the revision of its record."""
+    """A checkpoint that was put or read recently, and the revision of its record."""
 
     saved: Saved
     revision: int
 
 
 class ThreadCache:
-    """The threads and checkpoints that were used last, a bounded number of each."""
+    """The threads and checkpoints used last, a bounded number of each."""
 
     def __init__(self) -> None:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
@@ -268,17 +268,17 @@ class ThreadCache:
         self._tasks: Cache[_Place, dict[str, TaskWrites]] = Cache(_CHECKPOINTS)
         self._said: dict[str, LatestState] = {}
         self.in_flight: set[tuple[_Place, str]] = set()
-        """Tasks whose writes are being stored just now."""
+        """Tasks whose writes are being stored."""
         self._unsettled: dict[str, dict[tuple[tuple[str, ...], str], None]] = {}
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def turn(self, thread_id: str) -> asyncio.Lock:
-        """For whoever puts a checkpoint of a thread: two runs would change what is remembered under each other."""
+        """The lock for putting a checkpoint of a thread: two concurrent runs would corrupt its cached state."""
         return self._turns.setdefault((id(asyncio.get_running_loop()), thread_id), asyncio.Lock())
 
     def lock(self, thread_id: str) -> threading.Lock:
-        """The same for blocking code, which the system runs at once; some threads of graphs share one."""
+        """The same for blocking code, which runs in several threads; some threads of graphs share a lock."""
         return self._locks[hash(thread_id) % _LOCKS]
 
     def get(self, thread_id: str) -> Thread | None:
@@ -287,7 +287,7 @@ class ThreadCache:
     def put(self, thread_id: str, thread: Thread) -> None:
         self._threads[thread_id] = thread
         self._threads.move_to_end(thread_id)
-        # The thread itself stays, however long it is: it is being used.
+        # Never evict the thread itself, however long it is: it is in use.
         while len(self._threads) > _THREADS or (len(self._threads) > 1 and self._weight() > _WEIGHT):
             oldest, _ = self._threads.popitem(last=False)
             self._said.pop(oldest, None)
@@ -302,7 +302,7 @@ class ThreadCache:
         return self._said.get(thread_id)
 
     def say(self, thread_id: str, said: LatestState | None) -> None:
-        """Remembers it as long as the thread."""
+        """Caches the latest state as long as the thread."""
         if said is not None and thread_id in self._threads:
             self._said[thread_id] = said
         else:
@@ -315,25 +315,25 @@ class ThreadCache:
         self._checkpoints.put((thread_id, checkpoint_ns, id), known)
 
     def tasks(self, thread_id: str, checkpoint_ns: str, id: str) -> dict[str, TaskWrites]:
-        """The writes of a checkpoint that lie in records of their own. They may come before the checkpoint."""
+        """Returns the writes of a checkpoint that are in records of their own. They may come before the checkpoint."""
         return self._tasks.get_or_make((thread_id, checkpoint_ns, id), dict)
 
     def drop(self, thread_id: str, checkpoint_ns: str, id: str, folded: dict[str, TaskWrites]) -> None:
-        """Forgets writes that were folded into their checkpoint."""
+        """Drops writes that were folded into their checkpoint."""
         kept = self.tasks(thread_id, checkpoint_ns, id)
         for task_id, task in folded.items():
             if kept.get(task_id) is task:
                 del kept[task_id]
 
     def unsettle(self, thread_id: str, namespace: tuple[str, ...], key: str) -> None:
-        """Notes a record of a subgraph: messages in it may reach the root graph's state, and become rows."""
+        """Notes a record of a subgraph: messages in it may reach the root graph's state and become rows."""
         noted = self._unsettled.setdefault(thread_id, {})
         noted[namespace, key] = None
         if len(noted) > _UNSETTLED:
             noted.pop(next(iter(noted)), None)
 
     def unsettled(self, thread_id: str) -> list[tuple[tuple[str, ...], str]]:
-        """Forgets the records that were noted, and returns them."""
+        """Removes and returns the noted records."""
         return list(self._unsettled.pop(thread_id, ()))
 
     def forget(self, thread_id: str) -> None:

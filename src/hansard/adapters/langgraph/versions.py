@@ -1,7 +1,8 @@
 """Versions of messages: LangChain's messages as they are stored.
 
-Nodes change messages in place. So whether a message of a state is the one that was stored is decided by all its fields.
-A version shares its strings with the messages made from it, so a comparison costs by their number, not their length.
+Nodes change messages in place. So whether a message of a state is the stored one is decided by comparing all its
+fields. A version shares its strings with the messages created from it, so the cost of a comparison follows their
+number, not their length.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _extra_of = attrgetter("__pydantic_extra__")
 
 
 class Version:
-    """A message as it is stored. The message itself is never handed out, and never changed."""
+    """A message as it is stored. The message itself is never returned to callers and never changed."""
 
     __slots__ = ("_numbers", "message")
 
     def __init__(self, message: BaseMessage) -> None:
-        # A serializer gives every field when it reads a message.
+        # A serializer sets every field when it reads a message.
         message.model_fields_set.update(type(message).model_fields)
         self.message = message
         self._numbers: tuple[tuple[str, bytes], ...] | None = None
@@ -37,7 +38,7 @@ class Version:
         return self.message.id
 
     def make(self) -> BaseMessage:
-        """Returns a copy that shares nothing that can be changed."""
+        """Returns a copy that shares nothing mutable."""
         made = copy(self.message)
         fields = made.__dict__
         for name, value in fields.items():
@@ -50,12 +51,12 @@ class Version:
 
     @property
     def weight(self) -> int:
-        """How much memory it takes, roughly: its characters, and a thousand for the objects around them."""
+        """Roughly how much memory it takes: its characters, and a thousand for the objects around them."""
         return 1000 + _characters(self.message.__dict__) + _characters(self.message.__pydantic_extra__)
 
     @property
     def numbers(self) -> tuple[tuple[str, bytes], ...]:
-        """The fields with numbers inside, encoded: 1, 1.0 and True are equal, and not the same."""
+        """The fields that contain numbers, encoded: 1, 1.0 and True are equal but not the same."""
         if self._numbers is None:
             message = self.message
             fields = [*message.__dict__.items(), *([("", message.__pydantic_extra__)] if _extra_of(message) else [])]
@@ -63,7 +64,7 @@ class Version:
         return self._numbers
 
     def has_numbers_of(self, message: BaseMessage) -> bool:
-        """For a message with equal fields: whether the numbers in them are of the same types."""
+        """For a message with equal fields: whether the numbers in them have the same types."""
         return all(
             _encode(message.__dict__[name] if name else message.__pydantic_extra__) == encoded
             for name, encoded in self.numbers
@@ -82,7 +83,7 @@ class Version:
 def begin(versions: Sequence[Version], messages: Sequence[BaseMessage]) -> bool:
     """Whether the messages begin with copies of these versions.
 
-    Asked at every step of a graph for every message of the thread, hence without a Python function for each.
+    Called at every step of a graph for every message of the thread, hence without a Python function for each.
     """
     if len(messages) < len(versions):
         return False
@@ -95,11 +96,11 @@ def begin(versions: Sequence[Version], messages: Sequence[BaseMessage]) -> bool:
             and all(each.has_numbers_of(messages[at]) for at, each in enumerate(versions) if each.numbers)
         )
     except (TypeError, ValueError, msgspec.MsgspecError):
-        return False  # A field was set to something that cannot be compared, or is not JSON.
+        return False  # A field has a value that cannot be compared or is not JSON.
 
 
 def copied(value: Any) -> Any:
-    """A copy of JSON; of anything else what `deepcopy` returns."""
+    """Returns a copy of JSON; of anything else what `deepcopy` returns."""
     kind = type(value)
     if kind is dict:
         return {name: item if type(item) in _ATOMS else copied(item) for name, item in value.items()}

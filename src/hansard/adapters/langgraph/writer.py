@@ -1,4 +1,4 @@
-"""From checkpoints and writes to records and rows."""
+"""Writes checkpoints and task writes as records and rows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ class CheckpointWriter:
         if is_shared_delta and heard is not None:
             saved = structs.replace(saved, heard=heard.runs, is_all_heard=heard.is_all)
         if get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
-            # A delta channel is rebuilt from its writes: what others said before the first is where it begins.
+            # A delta channel is rebuilt from its writes; messages that others wrote before the first are its initial
+            # value.
             begun = self._dump(thread.line.messages(), thread)
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
         fold = self._fold(thread, shared, checkpoint["channel_values"])
@@ -93,7 +94,7 @@ class CheckpointWriter:
         if not ns:
             await self._settle_subgraphs(thread_id, shared, fold.settle)
             thread.head = max(thread.head, checkpoint["id"])
-            # Whoever has read the thread meanwhile knows less of it.
+            # Replace the cached thread: a concurrent read may have cached an older one.
             self._threads.put(thread_id, thread)
             said = shared.said if shared is not None and thread.head == checkpoint["id"] else None
             self._threads.say(thread_id, said._replace(head=thread.head) if said is not None else None)
@@ -119,9 +120,9 @@ class CheckpointWriter:
         return thread, None
 
     async def _follow(self, config: RunnableConfig, thread: Thread, checkpoint: Checkpoint) -> None:
-        """Where a delta channel's messages become those of an ordinary channel, or the other way, or stay a delta's.
+        """Handles a change between an ordinary messages channel and a delta channel, or a delta channel that stays one.
 
-        Sets up to which row the state that a checkpoint goes on from knows the history.
+        Sets up to which row the state that a checkpoint continues from knows the history.
         """
         thread_id, parent_id = place_of(config)[0], _parent(config)
         parent, heard = self._threads.known(thread_id, "", parent_id), delta.heard_in(config)
@@ -144,31 +145,31 @@ class CheckpointWriter:
             delta.recall(thread, rows, self._reader.line(thread_id, rows), messages)
 
     async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
-        """Whether a checkpoint goes on from another than the newest."""
+        """Whether a checkpoint continues from another one than the newest."""
         if not thread.head or parent_id == thread.head:
             return None
         known = self._threads.known(thread_id, "", parent_id)
         if parent_id is not None and (known is None or known.saved.branch != thread.branch):
-            # A run that was stopped may have gone on behind the one that follows it, and left the branch of both.
+            # A stopped run may have continued after the run that follows it, and left the branch of both.
             await self._reader.get(thread_id, "", parent_id)
             known = self._threads.known(thread_id, "", parent_id)
         return Fork(known.saved.branch if known is not None else None)
 
     async def _written(self, thread_id: str, thread: Thread, tasks: Iterable[TaskWrites]) -> list[BaseMessage]:
-        """The messages that tasks wrote to a delta channel."""
+        """Returns the messages that tasks wrote to a delta channel."""
         writes = [write for task in records.all_tasks((), tasks) for write in task.writes]
         blobs = [write.blob for write in writes if write.channel == MESSAGES]
         said = [messages_in(value) for value in await self._reader.load(thread_id, thread.branch, blobs)]
         return [message for each in said for message in each if not isinstance(message, RemoveMessage)]
 
     async def _meet(self, config: RunnableConfig, thread_id: str, parent_id: str | None) -> Thread:
-        """A thread that is not at hand: the conversation is made when it is missing, its messages are read."""
+        """Loads a thread that is not cached: creates the conversation if it is missing, and reads its messages."""
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None:
             try:
                 conversation = await self._store.create_conversation(thread_id, user_id=_user(config))
             except (Conflict, ConversationNotFound):
-                # Made by somebody else at the same time; a backend may tell it either way.
+                # Created by another process at the same time; a backend may report it either way.
                 conversation = await self._store.get_conversation(thread_id)
                 if conversation is None:
                     raise
@@ -181,7 +182,7 @@ class CheckpointWriter:
         return thread
 
     async def _own(self, thread_id: str, thread: Thread, user: str | None) -> None:
-        """A conversation that others began for nobody becomes the user's, and goes when the user is erased."""
+        """Gives a conversation without an owner to the user, so that it is deleted when the user is erased."""
         if user is not None and not thread.is_owned:
             with suppress(Conflict):
                 await self._store.update_conversation(thread_id, user_id=user)
@@ -196,7 +197,7 @@ class CheckpointWriter:
         thread: Thread,
         shared: Placed | None,
     ) -> dict[str, Any]:
-        """Values that are new, and where the others lie."""
+        """Returns the new values, and which records hold the others."""
         own: dict[str, SerializedValue] = {}
         homes: dict[str, str] = {}
         for name, value in checkpoint["channel_values"].items():
@@ -231,8 +232,8 @@ class CheckpointWriter:
         while True:
             slim = records.folded(parent.saved, tasks.values(), fold.settle)
             late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
-            # At the revision that was read, also where nothing is added: what is deleted must be in it, and what the
-            # parent and this one leave to older checkpoints must be there still.
+            # At the revision that was read, even if nothing is added: deletions must be included in it, and values that
+            # the parent and this one leave to older checkpoints must still exist.
             is_changed = tasks or saved.homes or slim != parent.saved
             batch: list[Put | Delete] = [_put(place, id, saved)]
             batch += [_put(place, parent_id, slim, parent.revision)] if is_changed else []
@@ -240,7 +241,7 @@ class CheckpointWriter:
             try:
                 written = await self._store.records.write(batch)
             except Conflict:
-                # Another process has folded the parent, or pruned: ours goes into what it left.
+                # Another process has folded the parent, or pruned: fold into what it left.
                 is_there = await self._reader.refresh(thread_id, ns, parent_id, parent, tasks)
                 saved = _rehomed(saved, parent if is_there else None, fold.dump)
                 if not is_there:
@@ -257,7 +258,7 @@ class CheckpointWriter:
     async def _settle_subgraphs(
         self, thread_id: str, shared: Placed | None, settle: Callable[[SerializedValue], SerializedValue]
     ) -> None:
-        """Lets the records of subgraphs refer to the rows that their messages have got in the root graph's state."""
+        """Makes records of subgraphs refer to the rows that their messages have got in the root graph's state."""
         places = self._threads.unsettled(thread_id) if shared is not None and shared.new else []
         if not places:
             return
@@ -268,7 +269,7 @@ class CheckpointWriter:
                 [Put(old.namespace, old.key, value, old.revision, None, thread_id) for old, value in new]
             )
         except Conflict:
-            # A subgraph is still running, and has changed one of them.
+            # A running subgraph has changed one of them.
             for namespace, key in places:
                 self._threads.unsettle(thread_id, namespace, key)
 
@@ -284,10 +285,11 @@ class CheckpointWriter:
         return references.is_sharing(self._serde)
 
     async def _delete_late(self, thread_id: str, ns: str, id: str, tasks: Iterable[str]) -> None:
-        """Deletes writes that landed after they were folded. Whoever comes later sees that itself, and deletes its own.
+        """Deletes writes that were stored after they were folded. A task that stores its writes even later deletes them
+        itself.
 
-        One of the two always does: writes leave `in_flight` before their task looks at what is kept, and the fold drops
-        what is kept before it looks at `in_flight`.
+        One of the two always does: writes leave `in_flight` before their task checks what is cached, and the fold drops
+        what is cached before it checks `in_flight`.
         """
         kept = self._threads.tasks(thread_id, ns, id)
         place = records.namespace(WRITES, thread_id, ns)
@@ -299,7 +301,7 @@ class CheckpointWriter:
             ]
         )
 
-    # The writes of tasks
+    # Writes of tasks
 
     async def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -312,7 +314,7 @@ class CheckpointWriter:
             for idx, (channel, value) in enumerate(writes)
         )
         place, key = records.namespace(WRITES, thread_id, ns), f"{id}.{task_id}"
-        # Before they are stored: the next checkpoint may be put at the same time, and folds them.
+        # Cache them before they are stored: the next checkpoint may be put at the same time, and folds them.
         kept = self._threads.tasks(thread_id, ns, id)
         before = kept[task_id].writes if task_id in kept else ()
         kept[task_id] = task = TaskWrites(task_path, task_id, records.merged(before, made))
@@ -329,11 +331,11 @@ class CheckpointWriter:
         if kept.get(task_id) is task:
             kept[task_id] = stored
         else:
-            # They were folded before they landed here.
+            # They were folded before they were stored.
             await self._store.records.delete(place, key)
 
     async def _put_task(self, place: tuple[str, ...], key: str, thread_id: str, task: TaskWrites) -> TaskWrites:
-        """Stores the writes of a task, with those that it had before."""
+        """Stores the writes of a task, merged with its earlier ones."""
         revision, merged = 0, task
         while True:
             try:
@@ -354,7 +356,7 @@ class CheckpointWriter:
 
 
 def _rehomed(saved: Saved, parent: KnownCheckpoint | None, dump: Callable[[str], SerializedValue]) -> Saved:
-    """The checkpoint after others have changed its parent: what lay in older ones may lie elsewhere, or be gone."""
+    """Returns the checkpoint after others have changed its parent: values of older records may have moved."""
     homes = {name: home for name in saved.homes if (home := _home(saved.parent, parent, name)) is not None}
     own = {name: dump(name) for name in saved.homes if name not in homes}
     return structs.replace(saved, homes=homes, values={**saved.values, **own})
@@ -379,7 +381,7 @@ def _parent(config: RunnableConfig) -> str | None:
 
 
 def _has_version_of(parent: KnownCheckpoint | None, checkpoint: Checkpoint, channel: str) -> bool:
-    """Whether a channel has the version that the parent has.
+    """Whether a channel has the same version as in the parent.
 
     LangGraph names no new versions when it copies a checkpoint, and the copy's parent is the parent of the original.
     """
@@ -389,7 +391,7 @@ def _has_version_of(parent: KnownCheckpoint | None, checkpoint: Checkpoint, chan
 
 
 def _home(parent_id: str | None, parent: KnownCheckpoint | None, channel: str) -> str | None:
-    """The checkpoint whose record holds the value that the parent has."""
+    """Returns the checkpoint whose record holds the parent's value."""
     if parent is None:
         return None
     return parent_id if channel in parent.saved.values else parent.saved.homes.get(channel)

@@ -1,1 +1,1 @@
-"""Pydantic AI's conversation store on the Store. Begin with `conversations`."""
+"""Pydantic AI's conversation store on the Store. Start with `conversations`."""

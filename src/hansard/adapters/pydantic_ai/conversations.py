@@ -1,12 +1,12 @@
 """Pydantic AI's conversation store.
 
-A conversation is a conversation, and an entry is a message of it, in the format `pydantic_ai`. Pydantic AI's tree of
-entries is our branches: the head is the end of the active branch, and a history that a save or `branch` leaves stays
-readable on its own. A fork is a conversation that stands on its own, with entries of the same ids.
+An entry of a conversation is a message, in the format `pydantic_ai`. Pydantic AI's tree of entries is stored as
+branches: the head is the end of the active branch, and a history that a save or `branch` leaves stays readable on its
+own branch. A fork is an independent conversation, with entries of the same ids.
 
-What the messages cannot carry (usage, deferred tool requests, where a fork came from) is a record of the conversation.
-It holds the version that it was written at. When others have written since, the record that is read has another
-revision and its head is what they said last: so a save on top of what it has not seen is a conflict.
+What the messages cannot hold (usage, deferred tool requests, the origin of a fork) is a record of the conversation. It
+stores the version at which it was written. If others have written since, the record that is read has another revision,
+and its head is their last message: so a save that has not seen that message is a conflict.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _USAGE = TypeAdapter(RunUsage)
 _DEFERRED = TypeAdapter(DeferredToolRequests | None)
 _CALLS = ("calls", "approvals")
 _DEFERRING = 8
-"""How many messages back the calls of deferred requests may stand."""
+"""How many messages back the calls of deferred requests may be."""
 _PAGE = 100
 _HOMES = 10_000
 
 
 class AdapterRecord(msgspec.Struct, frozen=True):
-    """What a conversation's record holds."""
+    """The record of a conversation."""
 
     version: int
-    """The conversation's when this was written."""
+    """The conversation's version when this was written."""
     head_id: str | None
     revision: str
     updated_at: datetime
     usage: Any
     deferred: Any = None
-    """With `[entry id, call id]` in place of every call that stands in the history: what is said is kept once."""
+    """With `[entry id, call id]` in place of every call that is in the history, so that it is stored once."""
     forked_from: str | None = None
     forked_at: str | None = None
     branches: list[str] = []
@@ -71,7 +71,7 @@ class HansardConversationStore(ConversationStore):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._homes: Cache[str, str] = Cache(_HOMES)
-        """The conversations of entries that were read lately: what others said has no record that tells."""
+        """The conversations of recently read entries: messages of other frameworks have no record that names theirs."""
 
     # Reading
 
@@ -100,7 +100,7 @@ class HansardConversationStore(ConversationStore):
         head = await self._row(head_id)
         count = limit
         while True:
-            # One more, so that the first of those that are wanted knows its parent.
+            # Read one more, so that the first wanted entry knows its parent.
             rows = await self._line(head, None if count is None else count + 1)
             entries = entries_of(rows)
             self._remember(head.conversation_id, [row.id for row in rows if row.format != FORMAT])
@@ -113,7 +113,7 @@ class HansardConversationStore(ConversationStore):
             count *= 2
 
     async def _row(self, entry_id: str) -> Message:
-        """The message that an entry stands for. Forks have the same: any of them will do."""
+        """Returns the message of an entry. Forks share entry ids; any of them will do."""
         known = self._homes.peek(row_id(entry_id))
         page = await self._store.records.scan((ENTRIES, row_id(entry_id)), exact=True)
         for conversation_id in [*([known] if known else []), *(record.key for record in page.items)]:
@@ -122,7 +122,7 @@ class HansardConversationStore(ConversationStore):
         raise KeyError(entry_id)
 
     async def _line(self, head: Message, count: int | None) -> list[Message]:
-        """The messages up to this one, or the newest `count` of them, oldest first."""
+        """Returns the messages up to this one, or the newest `count` of them, oldest first."""
         id, cursor = head.conversation_id, structs.replace(head, seq=head.seq + 1).cursor
         rows: list[Message] = []
         while count is None or len(rows) < count:
@@ -142,7 +142,7 @@ class HansardConversationStore(ConversationStore):
         if kept is not None and head_id == kept.head_id:
             record = _record_of(conversation, kept)
         else:
-            # Somebody else has said something since: what was read before is stale.
+            # Another framework has written since: records that were read before are stale.
             begun = kept.revision if kept is not None else conversation.created_at.isoformat()
             updated = conversation.updated_at
             record = _record_of(
@@ -164,7 +164,7 @@ class HansardConversationStore(ConversationStore):
         return structs.replace(kept, deferred=await self._with_calls(conversation_id, kept.deferred))
 
     async def _with_calls(self, conversation_id: str, deferred: Any) -> Any:
-        """Deferred requests with their calls, as they stand in the history. None when all of those are gone."""
+        """Returns deferred requests with their calls from the history. None if all of those are gone."""
         ids = {call[0] for kind in _CALLS for call in deferred[kind] if isinstance(call, list)}
         parts: dict[tuple[str, str], Any] = {}
         for id in ids:
@@ -190,7 +190,7 @@ class HansardConversationStore(ConversationStore):
         return bare
 
     async def _tip(self, conversation: Conversation) -> str | None:
-        """The last entry of the active branch; not every message of others is one."""
+        """Returns the last entry of the active branch; not every message of other frameworks is an entry."""
         async for row in self._store.iter_messages(conversation.id, order="desc"):
             if entries := entries_of([row]):
                 return entries[-1].id
@@ -235,7 +235,7 @@ class HansardConversationStore(ConversationStore):
         await self._keep(record, version, [*ids, *(row.id for row in rows)])
 
     async def _begin(self, record: ConversationRecord, base: str | None) -> tuple[Conversation, list[str]]:
-        """A new conversation: an empty one, or a fork with everything up to an entry of another."""
+        """Creates a conversation: an empty one, or a fork with everything up to an entry of another."""
         if base is None:
             return await self._store.create_conversation(record.conversation_id, user_id=record.scope), []
         source = await self._row(base)
@@ -255,12 +255,12 @@ class HansardConversationStore(ConversationStore):
         is_only_kept: bool,
         revision: str,
     ) -> int:
-        """Makes the active branch end at an entry, and gives the version that this made."""
+        """Makes the active branch end at an entry, and returns the version that this made."""
         id, version = conversation.id, conversation.version
         if base == current.head_id:
             if not is_only_kept:
                 return version
-            # Nothing is said, only the record changes: the version keeps two writers of it apart.
+            # No message is added, only the record changes: bump the version, so that two writers conflict.
             mark = {"pydantic_ai_revision": revision}
             return (await self._store.update_conversation(id, metadata=mark, expected_version=version)).version
         if base is None:
@@ -274,7 +274,7 @@ class HansardConversationStore(ConversationStore):
         return version + 1
 
     async def _keep(self, record: ConversationRecord, version: int, ids: Sequence[str]) -> None:
-        """Writes the record and where the entries are, unless somebody has already written a newer one."""
+        """Writes the record and the conversations of the entries, unless a newer record is already stored."""
         id = record.conversation_id
         kept = _kept_of(record, version)
         if kept.deferred is not None:
@@ -299,7 +299,7 @@ class HansardConversationStore(ConversationStore):
         if conversation is None or (await self._record(conversation)).revision != expected_revision:
             raise ConversationConflict(conversation_id)
         try:
-            # A save that is under way loses: it finds another version.
+            # A save in progress fails: it finds another version.
             await self._store.update_conversation(
                 conversation_id, metadata={"pydantic_ai_revision": "deleted"}, expected_version=conversation.version
             )

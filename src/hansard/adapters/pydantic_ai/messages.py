@@ -66,7 +66,7 @@ def _usage(message: ModelMessage) -> Usage | None:
 
 
 def entries_of(rows: Iterable[Message], parent_id: str | None = None) -> list[ConversationEntry]:
-    """The entries that rows of any format become. What a row says last has the row's id, what it says before `id~N`."""
+    """Returns the entries of rows of any format. The last entry of a row has the row's id, earlier ones `id~N`."""
     entries: list[ConversationEntry] = []
     names: dict[str, str] = {}
     for row in rows:
@@ -79,7 +79,7 @@ def entries_of(rows: Iterable[Message], parent_id: str | None = None) -> list[Co
 
 
 def calls_in(row: Message) -> dict[tuple[str, str], Any]:
-    """The tool calls in a row, as JSON, by the entry and the id of each."""
+    """Returns the tool calls in a row, as JSON, by the entry and the id of each."""
     found = {}
     for entry in entries_of([row]):
         for part in entry.message.parts:
@@ -93,7 +93,10 @@ def row_id(entry_id: str) -> str:
 
 
 def messages_of(row: Message, names: dict[str, str]) -> list[ModelMessage]:
-    """What a row is to Pydantic AI: its very self where that wrote it. `names` are those of the calls so far."""
+    """Returns a row as Pydantic AI's messages. `names` are the names of the calls so far.
+
+    A row that Pydantic AI wrote is returned unchanged.
+    """
     if row.format == FORMAT and isinstance(row.content, dict):
         return ModelMessagesTypeAdapter.validate_json(msgspec.json.encode([row.content]))
     reading = reading_of(row)
@@ -125,7 +128,7 @@ def _response_part(part: AnyPart) -> TextPart | ToolCallPart | None:
 
 
 def _ask(made: list[ModelMessage], part: AnyPart, side: str, row: Message, names: dict[str, str]) -> None:
-    """Adds a part of a request. Every time in it is the row's, so that it is equal however often it is read."""
+    """Adds a part of a request. Every time in it is the row's, so that repeated reads are equal."""
     if isinstance(part, ToolResult):
         name = part.name or names.get(part.id, part.id)
         outcome: Any = "failed" if part.is_error else "success"
