@@ -194,9 +194,9 @@ def test_a_chat_that_is_launched_offline(line_to: Lines, scheme: str, monkeypatc
         ):
             with pytest.raises(Unavailable, match="none of its conversations is in the fallback"):
                 await chat.conversations()
-            with pytest.raises(Unavailable, match="only the store knows it"):
+            with pytest.raises(Unavailable, match="only the store has it"):
                 await chat.switch("elsewhere")
-            with pytest.raises(Unavailable, match="only the store knows it"):
+            with pytest.raises(Unavailable, match="only the store has it"):
                 await chat.history()
             await chat.send("Hello")
             assert chat.is_away

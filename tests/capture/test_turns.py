@@ -216,7 +216,7 @@ def test_one_odd_field_loses_no_question(field: str, caplog: pytest.LogCaptureFi
         assert (capture.counts.refused, capture.counts.repeated) == (0, 2 if field == "id" else 0)
 
     run(scenario)
-    assert f"stored without what cannot be read of its {field}" in caplog.text
+    assert f"stored without the unreadable part of its {field}" in caplog.text
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])

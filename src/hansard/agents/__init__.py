@@ -1,1 +1,1 @@
-"""Programs around a store: agents that are recorded, a chat, voice sessions."""
+"""Programs around a store: recorded agents, a chat, voice sessions."""

@@ -1,7 +1,7 @@
-"""Delivery to a store that may be away: when to try again, what it will never take, and how a message is completed.
+"""Delivery to a store that may be away: when to retry, what it will never accept, and how to complete a message.
 
-Capture spools meanwhile, a chat continues in its fallback, and a recorder keeps the items in memory. All of them ask
-a `Retry` whether the store is behind and whether another attempt is due.
+Capture writes to a spool meanwhile, a chat continues in its fallback, and a recorder holds the items in memory. All of
+them ask a `Retry` whether the store is behind and whether another attempt is due.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hansard.store import Store
 
 
 class Retry:
-    """Attempts at a store that was away. The pause between two doubles from `first` to `longest` seconds."""
+    """Attempts to reach a store that was away. The pause between two doubles from `first` to `longest` seconds."""
 
     def __init__(self, first: float, longest: float | None = None, *, is_behind: bool = False) -> None:
         self.is_behind = is_behind
-        """The store lacks something that was said."""
+        """The store lacks some messages."""
         self._first = first
         self._longest = first if longest is None else longest
         self._pause = 0.0
@@ -28,7 +28,7 @@ class Retry:
 
     @property
     def seconds_left(self) -> float:
-        """Until the next attempt is due."""
+        """Seconds until the next attempt is due."""
         return max(self._next - time.monotonic(), 0.0)
 
     @property
@@ -46,12 +46,12 @@ class Retry:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether another attempt would end in the same way."""
+    """Whether another attempt would fail in the same way."""
     return isinstance(error, HansardError) and not isinstance(error, Unavailable | Closed)
 
 
 def reason(error: Exception) -> str:
-    """Why a write failed, for a log. A time-out says nothing by itself."""
+    """Returns why a write failed, for a log. A time-out has no message of its own."""
     return "it took too long" if isinstance(error, TimeoutError) else str(error)
 
 

@@ -1,4 +1,4 @@
-"""`Capture`: an agent that is recorded, and knows nothing of it."""
+"""`Capture` records an agent without the agent's knowledge."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Agent = Callable[..., Any]
 class Capture:
     """Records agents: `agent = Capture(store, agent_id="helper")(agent)`.
 
-    The inbound message is stored before the agent runs, its reply after. Nothing that the store does breaks the agent:
-    what fails is logged, counted in `counts` and, with a `spool`, kept on disk and stored later.
+    The inbound message is stored before the agent runs, its reply afterwards. Failures of the store never break the
+    agent: they are logged, counted in `counts` and, with a `spool`, the messages are written to disk and stored later.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Capture:
 
     @property
     def counts(self) -> Counts:
-        """What became of the messages so far."""
+        """The outcomes of the messages so far."""
         return self._ledger.counts
 
     # Wrapping
@@ -75,7 +75,7 @@ class Capture:
         return self.wrap(agent)
 
     def wrap(self, agent: Agent, *, stream: bool | None = None) -> Agent:
-        """The agent, recorded. It is called as before, and may be told `conversation_id` and other facts besides.
+        """Returns the agent, recorded. It is called as before, and also accepts `conversation_id` and other facts.
 
         An async generator stays one. `stream=True` makes one of a plain function that returns a stream.
         """
@@ -115,7 +115,7 @@ class Capture:
     def _read(
         self, args: Sequence[Any], kwargs: dict[str, Any], takes: frozenset[str] | None
     ) -> tuple[Inbound | None, dict[str, Any]]:
-        """The inbound message of a call, and the arguments that the agent itself is given."""
+        """Returns the inbound message of a call, and the arguments for the agent itself."""
         if self._inbound is not None:
             return self._understood(self._inbound, *args, **kwargs), kwargs
         facts = {"conversation_id": self._conversation_id, "user_id": self._user_id}
@@ -130,16 +130,16 @@ class Capture:
             found: Any = read(*args, **kwargs)
             if found is None or isinstance(found, Inbound):
                 return found
-            raise TypeError(f"inbound gave a {type(found).__name__}, not an Inbound")
+            raise TypeError(f"inbound returned a {type(found).__name__}, not an Inbound")
         except Exception as error:
-            # That a message cannot be read is no reason for the agent to fail.
+            # An unreadable message must not make the agent fail.
             self._ledger.complain("the inbound message cannot be read", error)
             return None
 
     # A turn
 
     async def _begin(self, inbound: Inbound | None) -> SpooledMessage | None:
-        """Records what was said, and prepares the reply. None: this turn is not recorded."""
+        """Records the inbound message, and prepares the reply. None if this turn is not recorded."""
         if inbound is None:
             self.counts.skipped += 1
             return None
@@ -178,9 +178,9 @@ class Capture:
         return found if found is None or isinstance(found, Reply) else turns.plain_reply(found)
 
     async def _listen(self, turn: SpooledMessage | None, result: Any) -> AsyncIterator[Any]:
-        """The pieces of a reply as they come, heard on the way."""
+        """Yields the pieces of a reply as they come, and records them."""
         if not hasattr(type(result), "__aiter__"):
-            # Not a stream after all.
+            # It is not a stream.
             if turn is not None:
                 await self._answer(turn, result)
             yield result
@@ -203,14 +203,14 @@ class Capture:
             if close is not None and inspect.isawaitable(closing := close()):
                 await closing
 
-    # The spool, and the end
+    # The spool, and closing
 
     async def replay(self) -> bool:
-        """Stores what waits in the spool, now. Whether nothing is left of it; without a spool nothing ever is."""
+        """Stores the messages in the spool now. Returns whether it is empty; without a spool it always is."""
         return await self._ledger.replay()
 
     async def close(self) -> None:
-        """Waits for messages that are being ended, and lets go of the spool. The store stays open."""
+        """Waits for messages that are being completed, and releases the spool. The store stays open."""
         await streaming_message.all_ended()
         await self._ledger.close()
 
@@ -224,7 +224,7 @@ class Capture:
 
 
 class Stream:
-    """A recorded stream of a provider's SDK: the chunks come through the capture, everything else from the stream."""
+    """A recorded stream of a provider's SDK: its chunks pass through the capture, everything else is the stream's."""
 
     def __init__(self, inner: Any, chunks: AsyncIterator[Any]) -> None:
         self._inner = inner

@@ -1,6 +1,6 @@
-"""The fields of a captured message: what the store would refuse is taken out and kept as text beside the rest.
+"""The fields of a captured message: values that the store would refuse are moved to the metadata, as text.
 
-One odd field is no reason to lose a message. Its content is the message itself, and is left for the store to judge.
+An invalid field must not lose a message. The content is the message itself, and is left to the store to check.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hansard.store import checks, drafts
 logger = logging.getLogger("hansard.capture")
 
 UNREADABLE = "unreadable"
-"""The key of a message's metadata that holds what could not be read, by the name of its field."""
+"""The key of a message's metadata that holds invalid values, by the name of their field."""
 _LONGEST = 1000
 
 
 def readable(message: Message, limits: Limits) -> Message:
-    """The message as the store takes it. `metadata["unreadable"]` holds the parts that it would refuse, if any."""
+    """Returns the message as the store accepts it. `metadata["unreadable"]` holds the values that it would refuse."""
     odd: dict[str, Any] = {}
     metadata = _metadata(message.metadata, odd)
     changes: dict[str, Any] = {
@@ -42,7 +42,7 @@ def readable(message: Message, limits: Limits) -> Message:
         read = partial(drafts.format_of, message.content)
         changes["format"] = _checked(message.format, "format", read, "", odd)
     if odd:
-        logger.warning("message %r is stored without what cannot be read of its %s", changes["id"], ", ".join(odd))
+        logger.warning("message %r is stored without the unreadable part of its %s", changes["id"], ", ".join(odd))
         metadata = {**(metadata or {}), UNREADABLE: odd}
     return structs.replace(message, metadata=metadata, **changes)
 
@@ -78,7 +78,7 @@ def _id(id: Any, limits: Limits, odd: dict[str, Any]) -> str:
         return checks.message_id(id, limits)
     except ValidationError:
         odd["id"] = _plain(id)
-    # The same in place of the same: so it is still recorded once.
+    # Equal ids get equal replacements, so the message is still recorded once.
     return "msg_" + codec.digest(ascii(odd["id"]))[:40]
 
 
@@ -102,7 +102,7 @@ _PARTICIPANT = {"kind", "id", "display_name", "displayName", "metadata"}
 
 
 def _items(values: Any, name: str, check: Callable[[Any], Any], odd: dict[str, Any]) -> list[Any]:
-    """The elements that can be read."""
+    """Returns the elements that can be read."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         if values:
             odd[name] = _plain(values)
@@ -138,12 +138,12 @@ def _metadata(value: Any, odd: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON says it or, where JSON cannot, as text."""
+    """Returns the value as JSON or, if JSON cannot represent it, as text."""
     try:
         return codec.snapshot(value, "it")[1]
     except ValidationError:
         pass
     try:
         return ascii(value)[:_LONGEST]
-    except Exception:  # an object of somebody's, which fails when it is looked at
+    except Exception:  # a custom object that fails when it is inspected
         return f"<{type(value).__qualname__}>"

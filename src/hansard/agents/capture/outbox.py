@@ -1,7 +1,8 @@
-"""Writes that never break the agent: tried once, in bounded time, then kept on disk, and always counted.
+"""Writes that never break the agent: tried once, in bounded time, then written to disk, and always counted.
 
-While anything waits in the spool, everything goes there, behind it: so the order stays, and a store that is away costs
-an agent nothing. From time to time the spool is replayed, oldest first, which is idempotent: each message has its id.
+While anything waits in the spool, every message goes there, at its end: so the order is preserved, and a store that is
+away does not slow the agent down. From time to time the spool is replayed, oldest first. A replay is idempotent: each
+message has its id.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _MARGIN = 0.01
 
 
 class Counts(Struct):
-    """What became of the messages that were captured."""
+    """The outcomes of captured messages."""
 
     stored: int = 0
     repeated: int = 0
-    """Stored already, by another capture of the same message."""
+    """Already stored, by another capture of the same message."""
     skipped: int = 0
     """Calls that named no conversation or had nothing to record."""
     failed: int = 0
-    """Writes that the store did not take, because it was away or too slow."""
+    """Writes that failed because the store was away or too slow."""
     refused: int = 0
-    """Messages that the store will never take: too long, deleted meanwhile, of another owner."""
+    """Messages that the store will never accept: too long, deleted meanwhile, of another owner."""
     spooled: int = 0
     replayed: int = 0
     lost: int = 0
@@ -58,12 +59,12 @@ class Outbox:
         self._home = SpoolView(store.tenant_id, store.user_id)
         self._replaying = asyncio.Lock()
         self._retry = delivery.Retry(_FIRST_PAUSE, _LONGEST_PAUSE, is_behind=spool is not None)
-        """Behind while something may wait in the spool: at first, what a process before us left."""
+        """Behind while the spool may hold messages: at first, those that an earlier process left."""
         self._retrying: asyncio.Task[None] | None = None
         self._catching_up: asyncio.Task[bool] | None = None
 
     async def append(self, entry: SpooledMessage, *, final: bool = True) -> Appended | None:
-        """The message as it is stored; None when it is not. One in progress is not spooled: its end will be."""
+        """Returns the stored message; None if it is not stored. One in progress is not spooled: its end will be."""
         if self._retry.is_behind and not await self._catch_up():
             if final:
                 await self._keep(entry)
@@ -94,11 +95,11 @@ class Outbox:
         return "stored"
 
     def complain(self, what: str, error: Exception) -> None:
-        """A function of the user's raised: the agent goes on."""
-        logger.error("%s, and the turn is not recorded as it should be", what, exc_info=error)
+        """Logs that a function of the user raised. The agent continues."""
+        logger.error("%s, so the turn is not recorded as it should be", what, exc_info=error)
 
     async def replay(self) -> bool:
-        """Stores what waits in the spool. Whether nothing is left of it."""
+        """Stores the messages in the spool. Returns whether it is empty."""
         if self._spool is None:
             return True
         async with self._replaying:
@@ -113,7 +114,7 @@ class Outbox:
                 self._retry.failed()
             return is_done
 
-    # Inside
+    # Implementation
 
     async def _append(self, entry: SpooledMessage) -> Appended:
         return await self.store.append(
@@ -141,11 +142,11 @@ class Outbox:
             self.counts.lost += 1
             return
         if entry.message.created_at is NOT_YET:
-            # When it is replayed, it was still said now.
+            # Set the time now, so that a later replay does not change it.
             entry = structs.replace(entry, message=structs.replace(entry.message, created_at=utc_now()))
         try:
             await run_in_thread(self._spool.add, self._home, entry)
-        except Exception as error:  # a full disk, a folder that is gone, content that is no JSON
+        except Exception as error:  # a full disk, a missing folder, content that is not JSON
             self.counts.lost += 1
             logger.error("message %r of %r is lost: %s", entry.message.id, entry.conversation_id, error)
             return
@@ -156,13 +157,13 @@ class Outbox:
             self._retrying = asyncio.get_running_loop().create_task(self._keep_retrying())
 
     async def _keep_retrying(self) -> None:
-        """Replays also while nobody says anything."""
+        """Replays even while no message is captured."""
         while self._retry.is_behind:
             await asyncio.sleep(self._retry.seconds_left + _MARGIN)
             await self._catch_up()
 
     async def close(self) -> None:
-        """Lets what waits wait."""
+        """Stops retrying; the spool stays as it is."""
         for task in (self._retrying, self._catching_up):
             if task is not None:
                 task.cancel()
@@ -173,7 +174,7 @@ class Outbox:
     async def _catch_up(self) -> bool:
         """Whether the store is up to date, after another attempt if one is due.
 
-        All who ask meanwhile wait for the same attempt, and only for a time: a long one goes on without them.
+        Concurrent callers wait for the same attempt, for a limited time: a long one continues without them.
         """
         if self._catching_up is None or self._catching_up.done():
             if not self._retry.is_due:
@@ -192,7 +193,7 @@ class Outbox:
         return not spool.is_waiting(self._home)
 
     async def _put(self, entry: SpooledMessage) -> Outcome:
-        """Stores a spooled message in its state, whatever of it is stored already."""
+        """Stores a spooled message in its state, whichever state is already stored."""
         try:
             async with asyncio.timeout(self._timeout):
                 appended = await self._append(entry)
@@ -201,19 +202,19 @@ class Outbox:
                         return "known"
                     await delivery.complete(self.store, entry.conversation_id, entry.message)
         except Exception as error:
-            # It is in the spool already.
+            # It is already in the spool.
             return await self._missed(entry, error, final=False)
         self.counts.replayed += 1
         return "stored"
 
 
 def _is_open(stored: Status, spooled: Status) -> bool:
-    """Whether a message may still be ended. One that broke off may have been answered again, and completely."""
+    """Whether a message may still be completed. An interrupted one may have been answered again, and completely."""
     return stored == "in_progress" or (stored == "interrupted" and spooled == "complete")
 
 
 class Writing:
-    """One streamed message in the ledger: appended once, then updated."""
+    """One streamed message in the outbox: appended once, then updated."""
 
     def __init__(self, ledger: Outbox, entry: SpooledMessage) -> None:
         self._ledger = ledger
@@ -222,13 +223,13 @@ class Writing:
         self._is_tried = False
         self._is_begun = False
         self._is_over = False
-        """It is recorded by somebody else, or was deleted: nothing more is written."""
+        """Another process records it, or it was deleted: nothing more is written."""
 
     async def __call__(self, message: Message) -> None:
         """Brings the message into this state. Never fails."""
         if self._is_over:
             return
-        # With the time that the store has: so a replay does not bring it back after its conversation was deleted.
+        # With the time that is stored, so that a replay does not restore it after its conversation was deleted.
         entry = structs.replace(self._entry, message=structs.replace(message, created_at=self._created_at))
         final = message.status != "in_progress"
         if not self._is_begun:
@@ -245,7 +246,7 @@ class Writing:
         self._created_at = appended.messages[0].created_at
         if appended.stored:
             return
-        # The same answer was begun before: by us, if only the store's answer got lost, or by a writer that has died.
+        # The same answer was started before: by us, if only the store's reply was lost, or by a writer that has died.
         known = appended.messages[0]
         is_open = known.status == "interrupted" or (
             known.status == "in_progress" and (self._is_tried or rules.is_lapsed(known, utc_now()))

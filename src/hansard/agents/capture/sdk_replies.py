@@ -1,4 +1,4 @@
-"""The shapes in which providers' SDKs answer, told by their fields: none of the SDKs is imported."""
+"""Replies of providers' SDKs, recognised by their fields: none of the SDKs is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hansard.model import Status, Usage
 
 
 class SdkReply(Struct, frozen=True):
-    """A provider's answer: its content in the words of its format, and what it cost."""
+    """A provider's reply: its content in the provider's format, and its cost."""
 
     content: Any
     format: str = ""
@@ -21,7 +21,7 @@ class SdkReply(Struct, frozen=True):
 
 
 def field_of(value: Any, *names: str) -> Any:
-    """The first of these that a mapping or an object has, and that is not None."""
+    """Returns the first of these fields that a mapping or an object has, and that is not None."""
     if value is None:
         return None
     for name in names:
@@ -32,7 +32,7 @@ def field_of(value: Any, *names: str) -> Any:
 
 
 def usage_of(value: Any) -> Usage | None:
-    """Tokens as OpenAI, Anthropic or we report them."""
+    """Returns tokens as OpenAI, Anthropic or we report them."""
     if value is None or isinstance(value, Usage):
         return value
     details = field_of(value, "prompt_tokens_details", "input_tokens_details", "input_token_details")
@@ -60,7 +60,7 @@ def named(usage: Usage | None, model: Any) -> Usage | None:
 
 
 def answer_of(result: Any) -> SdkReply | None:
-    """A Chat Completion, an Anthropic message or a Response; None for anything else."""
+    """Returns the reply of a Chat Completion, an Anthropic message or a Response; None for anything else."""
     model = field_of(result, "model")
     usage = named(usage_of(field_of(result, "usage")), model)
     choices = field_of(result, "choices")
@@ -87,7 +87,7 @@ def _chat_answer(message: dict[str, Any], usage: Usage | None, status: Status) -
 
 
 def blocks_of(blocks: list[Any]) -> list[Any]:
-    # What the SDK adds as empty fields is no part of what was said.
+    # Empty fields that the SDK adds are not part of the content.
     return [_without_none(plain(block)) for block in blocks]
 
 
@@ -101,7 +101,7 @@ def plain(value: Any) -> Any:
 
 
 def text_of(chunk: Any) -> str | None:
-    """The text that a piece of a stream adds; None where it adds none."""
+    """Returns the text that a piece of a stream adds; None if it adds none."""
     if isinstance(chunk, str):
         return chunk
     choices = field_of(chunk, "choices")
@@ -120,18 +120,18 @@ def _text(value: Any) -> str | None:
 
 
 def is_known(chunk: Any) -> bool:
-    """A piece of a provider's stream, whether it adds text or not."""
+    """Whether this is a piece of a provider's stream, with or without text."""
     return isinstance(field_of(chunk, "choices"), list) or isinstance(field_of(chunk, "type"), str)
 
 
 def chunk_usage(chunk: Any) -> Usage | None:
-    """What a piece of a stream says of the cost: OpenAI's last, Anthropic's first and last."""
+    """Returns the usage that a piece of a stream reports: OpenAI's last, Anthropic's first and last."""
     whole = field_of(chunk, "response", "message") or chunk
     return named(usage_of(field_of(chunk, "usage") or field_of(whole, "usage")), field_of(whole, "model"))
 
 
 def merged(one: Usage | None, other: Usage | None) -> Usage | None:
-    """Two reports about the same answer: each number is the highest that was told."""
+    """Merges two reports about the same answer: each number is the higher one."""
     if one is None or other is None:
         return one or other
     return Usage(

@@ -1,12 +1,12 @@
-"""What could not be stored, kept on disk until it can.
+"""Messages that could not be stored, on disk until they can.
 
-A folder of JSON Lines, a line for each message in the state that is to be stored; each is on the disk before `add`
-returns. A process writes files of its own and holds a lock on them: so another process takes over what a dead one left,
-and never what a living one writes. Names begin with a hash of tenant and user, and each line names them: a replay never
-carries anything through the wall of a view.
+The spool is a folder of JSON Lines, with a line for each message in the state that is to be stored; a line is on the
+disk before `add` returns. A process writes files of its own and holds a lock on them, so another process can take over
+the files of a dead one, but never of a living one. File names begin with a hash of tenant and user, and each line names
+them, so a replay never crosses the wall of a view.
 
-A line that its writer did not finish was never acknowledged, and is left out. A line that is damaged is put aside in a
-file `….corrupt`, and reported.
+A line that its writer did not finish was never acknowledged, and is skipped. A damaged line is moved to a file
+`….corrupt`, and reported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST = 100_000_000
 
 
 class SpoolView(Struct, frozen=True):
-    """Whose messages: the view that they were written through."""
+    """The view through which messages were written."""
 
     tenant: str
     user: str | None = None
@@ -46,7 +46,7 @@ class SpoolView(Struct, frozen=True):
 
 
 class SpooledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message on its way into a conversation."""
+    """A message to be stored in a conversation."""
 
     conversation_id: str
     message: Message
@@ -75,7 +75,7 @@ class _OpenSpoolFile:
         self.fd = fd
 
     def append(self, line: bytes) -> None:
-        """All of it, on the disk; or nothing, with an `OSError`."""
+        """Writes the whole line to the disk; or nothing, with an `OSError`."""
         before = os.fstat(self.fd).st_size
         try:
             left = memoryview(line)
@@ -92,19 +92,19 @@ class _OpenSpoolFile:
 
 
 class Spool:
-    """A folder for what could not be stored. Safe for threads, and for several processes."""
+    """A folder for messages that could not be stored. Safe for threads and for several processes."""
 
     def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int = _MOST) -> None:
         self.folder = Path(folder)
         self.max_bytes = checks.count(max_bytes, "max_bytes")
         self._lock = threading.Lock()
         self._writing: dict[str, _OpenSpoolFile] = {}
-        """The file that is written now, by home."""
+        """The file that is being written, by view."""
         self._held: dict[Path, _OpenSpoolFile] = {}
-        """Files of ours that wait to be replayed."""
+        """Our files that wait to be replayed."""
 
     def add(self, home: SpoolView, entry: SpooledMessage) -> None:
-        """Keeps an entry. An `OSError` when the disk or the spool is full, or the folder cannot be written."""
+        """Writes an entry. `OSError` if the disk or the spool is full, or the folder cannot be written."""
         line = msgspec.json.encode(_Line(home, entry)) + b"\n"
         with self._lock:
             if self._bytes() + len(line) > self.max_bytes:
@@ -113,12 +113,12 @@ class Spool:
             file.append(line)
 
     def is_waiting(self, home: SpoolView) -> bool:
-        """Whether this process has anything to replay: of its own, or taken over from one that died."""
+        """Whether this process has files to replay: its own, or those of a dead process."""
         with self._lock:
             return home.name in self._writing or any(path.name.startswith(home.name) for path in self._held)
 
     def take(self, home: SpoolView) -> Iterator[SpooledFile]:
-        """What waits, oldest first. Call `done` for each batch that was replayed; others are taken again later."""
+        """Yields the waiting files, oldest first. Call `done` for each that was replayed; others come again later."""
         with self._lock:
             if (file := self._writing.pop(home.name, None)) is not None:
                 self._held[file.path] = file
@@ -130,14 +130,14 @@ class Spool:
                 yield SpooledFile(path, self._entries(path, home))
 
     def done(self, batch: SpooledFile) -> None:
-        """The batch is stored: its file goes."""
+        """Removes the file: its messages are stored."""
         with self._lock:
             file = self._held.pop(batch.path)
             batch.path.unlink(missing_ok=True)
             file.close()
 
     def close(self) -> None:
-        """Lets go of the files; what they hold waits for the next process."""
+        """Releases the files; their messages wait for the next process."""
         with self._lock:
             for file in (*self._writing.values(), *self._held.values()):
                 file.close()
@@ -166,7 +166,7 @@ class Spool:
         return file
 
     def _take_over(self, path: Path) -> bool:
-        """A file whose writer has died; not one of a living process."""
+        """Takes a file whose writer has died; not one of a living process."""
         try:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -186,7 +186,7 @@ class Spool:
     def _entries(self, path: Path, home: SpoolView) -> list[SpooledMessage]:
         *lines, unfinished = path.read_bytes().split(b"\n")
         if unfinished:
-            logger.warning("the last line of %s was not finished by its writer, and is left out", path)
+            logger.warning("the last line of %s was not finished by its writer, and is skipped", path)
         entries = []
         for line in lines:
             try:
@@ -195,14 +195,14 @@ class Spool:
                     raise msgspec.ValidationError("it belongs to another view")
                 entries.append(found.entry)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                logger.error("a line of %s is damaged, and was put aside: %s", path, error)
+                logger.error("a line of %s is damaged, and was moved to a .corrupt file: %s", path, error)
                 with path.with_suffix(".corrupt").open("ab") as aside:
                     aside.write(line + b"\n")
         return entries
 
 
 def _size(path: Path) -> int:
-    """Its bytes; none when another process has replayed and removed it since it was listed."""
+    """Returns its size; 0 if another process has replayed and removed it since it was listed."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

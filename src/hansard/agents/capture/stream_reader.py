@@ -1,4 +1,4 @@
-"""What is heard of a streamed reply: its text, what it cost, and how it ended."""
+"""Reads a streamed reply: its text, its usage, and how it ended."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hansard.agents.capture.turns import ReadChunk, ReadReply, Reply
 from hansard.model import Status, Usage
 
 _TOLD = ("format", "sources", "usage", "trace_id", "participant", "mentions", "metadata")
-"""What a reply says of itself, beside its content and status."""
+"""Fields of a reply besides its content and status."""
 
 
 class Listener:
-    """Hears the pieces of one reply. `hear` never waits and never fails."""
+    """Reads the pieces of one reply. `hear` never waits and never fails."""
 
     def __init__(
         self, ledger: Outbox, turn: SpooledMessage, pace: Pace, read: ReadChunk | None, reply: ReadReply
@@ -32,7 +32,7 @@ class Listener:
         self._pen = StreamingMessage(self._writing, turn.message, pace)
         self._usage: Usage | None = None
         self._last: Reply | None = None
-        """What the agent itself says of its reply."""
+        """The agent's own description of its reply."""
         self._others: list[Any] = []
         """Pieces that are not text."""
 
@@ -82,7 +82,7 @@ class Listener:
         await self._pen.end(final.status, content=content, **{name: getattr(final, name) for name in _TOLD})
 
     def _content(self, said: Reply) -> Any:
-        """None: the text that was streamed."""
+        """None means the text that was streamed."""
         if said.content is not None or self._pen.is_begun or not self._others:
             return said.content
         plain = [turns.plain_reply(chunk).content for chunk in self._others]

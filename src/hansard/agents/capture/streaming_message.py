@@ -1,9 +1,9 @@
-"""A message that is written down while it is said.
+"""A message that is stored while it is generated.
 
-Pieces come by the thousand; writes come by the clock. The first piece begins the message in the store, in progress and
-with a lease. After that, what has come is written once an interval; where nothing comes, the lease alone is moved on.
-So the number of writes is bounded by time, and a writer that is killed loses at most its last interval; when its lease
-has run out, what it left reads as interrupted.
+Pieces come by the thousand; writes are made by the clock. The first piece creates the message in the store, in progress
+and with a lease. After that, new text is written once an interval; if none comes, only the lease is renewed. So the
+number of writes is bounded by time, and a writer that is killed loses at most its last interval; when its lease has run
+out, its message reads as interrupted.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from hansard.store.core import utc_now
 logger = logging.getLogger("hansard.capture")
 
 Put = Callable[[Message], Awaitable[None]]
-"""Brings the message into this state in the store. What fails while the message grows is logged, and tried again."""
+"""Brings the message into this state in the store. A failure while the message grows is logged and tried again."""
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """How often a growing message is written. All in seconds."""
+    """How often a message in progress is written. All in seconds."""
 
     interval: float = 0.5
     lease: float = 30.0
     """How long after its last write a message still counts as in progress."""
     idle: float = 600.0
-    """How long the lease of a message is moved on while nothing comes."""
+    """How long the lease of a message is renewed while no piece comes."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -46,7 +46,7 @@ class Pace(Struct, frozen=True, kw_only=True):
 
 
 class StreamingMessage:
-    """Give it pieces with `add`, and end the message with `end`: nothing is lost by either being called late."""
+    """Takes pieces with `add`, and completes the message with `end`."""
 
     def __init__(self, put: Put, message: Message, pace: Pace) -> None:
         self._put = put
@@ -79,7 +79,7 @@ class StreamingMessage:
             self._wake.set()
 
     async def end(self, status: Status, *, content: Any = None, **changes: Any) -> Message:
-        """The message as it ended, written. Cancelling this does not stop the writing."""
+        """Completes the message, writes it and returns it. Cancelling this does not stop the write."""
         ending = asyncio.get_running_loop().create_task(self._end(status, content, changes))
         _ENDINGS.add(ending)
         ending.add_done_callback(_ENDINGS.discard)
@@ -89,7 +89,7 @@ class StreamingMessage:
         self._over.set()
         self._wake.set()
         if self._writing is not None:
-            # Not awaited itself: when a program ends, its loop cancels every task, and the end must be written still.
+            # Not awaited directly: when a program ends, its loop cancels every task, and the end must still be written.
             await asyncio.wait([self._writing])
         final = structs.replace(
             self._message, content=self.text if content is None else content, status=status, **changes
@@ -114,7 +114,7 @@ class StreamingMessage:
         return structs.replace(self._message, content=self.text, status="in_progress", metadata=metadata)
 
     async def _news(self) -> None:
-        """Until there is something to write, or the lease has to be moved on."""
+        """Waits until there is something to write, or the lease has to be renewed."""
         while not self._is_dirty and not self._over.is_set():
             self._wake.clear()
             is_idle = time.monotonic() - self._last > self._pace.idle
@@ -123,18 +123,18 @@ class StreamingMessage:
 
 
 _ENDINGS: set[asyncio.Task[Message]] = set()
-"""Messages that are being ended, so that nobody collects their tasks before."""
+"""Messages that are being completed, so that their tasks are not garbage-collected."""
 
 
 async def all_ended() -> None:
-    """Waits for messages that are still being ended, of tasks that were cancelled."""
+    """Waits for messages that are still being completed, of tasks that were cancelled."""
     loop = asyncio.get_running_loop()
     if waiting := [task for task in _ENDINGS if task.get_loop() is loop]:
         await asyncio.wait(waiting)
 
 
 async def _wait(event: asyncio.Event, seconds: float | None) -> bool:
-    """Whether the event came in time."""
+    """Whether the event was set in time."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

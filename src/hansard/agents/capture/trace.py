@@ -1,4 +1,4 @@
-"""The trace that is going on, where OpenTelemetry is in use."""
+"""The current trace, if OpenTelemetry is in use."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 def current_trace_id() -> str | None:
-    """The id of the current span's trace, as 32 hex digits.
+    """Returns the id of the current span's trace, as 32 hex digits.
 
-    Who has a span has imported OpenTelemetry: where nobody has, there is nothing to ask.
+    A program with a span has imported OpenTelemetry: if it is not imported, there is no span.
     """
     current = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
     if current is None:

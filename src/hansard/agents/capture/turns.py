@@ -1,7 +1,7 @@
 """What is recorded of a turn: an `Inbound` message before, a `Reply` after.
 
-Agents take and give all kinds of things. What can be told from their shape is read here; for the rest a user gives
-functions of their own. Nothing here fails: what cannot be understood is text, or nothing.
+Agents take and return all kinds of values. Those with a known shape are read here; for others, users pass functions of
+their own. Nothing here fails: a value that cannot be understood becomes text, or nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hansard.agents.capture.sdk_replies import field_of
 from hansard.model import NOT_YET, Message, MessageScope, Participant, Source, Status, Usage
 
 FACTS = ("conversation_id", "message_id", "user_id", "participant", "mentions", "scope", "metadata", "branch")
-"""Keyword arguments of a call that tell about its message. An agent gets those that it has a parameter for."""
+"""Keyword arguments of a call that describe its message. An agent receives those that it has a parameter for."""
 
 _PRIVATE = ("im", "private", "dm")
 
 
 class Inbound(Struct, frozen=True, kw_only=True):
-    """What is said to an agent, and where."""
+    """A message to an agent, and where it belongs."""
 
     conversation_id: str | int
     content: Any
@@ -44,7 +44,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What an agent answers. It may return one, or end its stream with one, to say more than text."""
+    """An agent's answer. An agent may return one, or end its stream with one, to report more than text."""
 
     content: Any = None
     """None, at the end of a stream: the text that was streamed."""
@@ -59,7 +59,7 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 class Blocked(Exception):
-    """An agent raises this when its answer must not be shown. What was streamed of it is recorded as blocked."""
+    """Raised by an agent when its answer must not be shown. What was streamed of it is recorded as blocked."""
 
 
 ReadInbound = Callable[..., Inbound | None]
@@ -67,11 +67,11 @@ ReadReply = Callable[[Any], Reply | None]
 ReadChunk = Callable[[Any], "str | Reply | None"]
 
 
-# --- what is said to an agent -----------------------------------------------------------------------------------------
+# Messages to an agent
 
 
 def parameters_of(agent: Callable[..., Any]) -> frozenset[str] | None:
-    """The names that an agent takes by keyword; None when it takes any."""
+    """Returns the names that an agent takes by keyword; None if it takes any."""
     try:
         found = inspect.signature(agent).parameters.values()
     except (TypeError, ValueError):
@@ -82,7 +82,7 @@ def parameters_of(agent: Callable[..., Any]) -> frozenset[str] | None:
 
 
 def inbound_of(args: Sequence[Any], facts: Mapping[str, Any]) -> Inbound | None:
-    """The message of a call: its first argument, and the facts that were passed beside it. None: nothing to record."""
+    """Returns the message of a call: its first argument, and the facts passed with it. None: nothing to record."""
     given = args[0] if args else None
     if isinstance(given, Inbound):
         return given
@@ -126,13 +126,13 @@ def _participant_of(value: Any) -> Any:
 
 
 def _mentions_of(metadata: Any) -> Sequence[str]:
-    """As toolpack's channels say it."""
+    """As toolpack's channels write it."""
     found = metadata.get("mentions") if isinstance(metadata, Mapping) else None
     return found if isinstance(found, list | tuple) else ()
 
 
 def _scope_of(metadata: Any) -> MessageScope | None:
-    """As toolpack's channels say it."""
+    """As toolpack's channels write it."""
     if not isinstance(metadata, Mapping):
         return None
     if metadata.get("channelType") in _PRIVATE:
@@ -143,7 +143,7 @@ def _scope_of(metadata: Any) -> MessageScope | None:
 
 
 def id_text(value: Any) -> str:
-    """An id as text, such as a number or a UUID. What can be none stays as it is, for the store to refuse."""
+    """Returns an id as text, such as a number or a UUID. Other values stay as they are, for the store to refuse."""
     is_none = isinstance(value, str | bytes | bool | Mapping | Sequence | set)
     return value if is_none else str(value)
 
@@ -163,11 +163,11 @@ def as_message(inbound: Inbound, id: str) -> Message:
     )
 
 
-# --- what it answers --------------------------------------------------------------------------------------------------
+# Replies of an agent
 
 
 def reply_of(result: Any) -> Reply | None:
-    """What an agent returned, as a reply. None for None: it chose to say nothing."""
+    """Returns an agent's result as a reply. None for None: the agent did not answer."""
     if result is None or isinstance(result, Reply):
         return result
     if isinstance(result, str):
@@ -203,7 +203,7 @@ def _of_message(message: Message) -> Reply:
 
 
 def with_reply(message: Message, reply: Reply) -> Message:
-    """The message that a reply becomes."""
+    """Returns the message that a reply becomes."""
     return structs.replace(
         message,
         content=reply.content,
@@ -219,26 +219,26 @@ def with_reply(message: Message, reply: Reply) -> Message:
 
 
 def plain_reply(value: Any) -> Reply:
-    """Any JSON value as it is; anything else as its text, and of which type it was."""
+    """Returns any JSON value as it is; anything else as its text, with the name of its type."""
     plain = _json(value)
     if plain is not None or value is None:
         return Reply(content=plain)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     try:
         text = str(value)
-    except Exception:  # whatever it is, the agent has given it, and goes on
+    except Exception:  # any object of the agent's, which must not make it fail
         text = f"<{kind}>"
     return Reply(content=text, metadata={"reply_type": kind})
 
 
 def _json(value: Any) -> Any:
-    """The value as JSON says it; None where JSON cannot."""
+    """Returns the value as JSON; None if JSON cannot represent it."""
     if isinstance(value, str) or value is None:
         return value
     try:
         dump = getattr(value, "model_dump", None)
         return msgspec.to_builtins(dump(mode="json") if callable(dump) else value)
-    except Exception:  # of a type that nobody here knows
+    except Exception:  # of an unknown type
         return None
 
 

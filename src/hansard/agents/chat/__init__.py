@@ -1,1 +1,1 @@
-"""A whole chat over a store. Its public names are in `hansard.chat`."""
+"""A complete chat over a store. Its public names are in `hansard.chat`."""

@@ -16,9 +16,9 @@ _STOPS = {"max_tokens": "length", "model_context_window_exceeded": "length"}
 
 
 class AnthropicModel:
-    """`AnthropicModel("claude-sonnet-5")`. `client` is an `AsyncAnthropic` of yours; without one it is made.
+    """`AnthropicModel("claude-sonnet-5")`. `client` is an `AsyncAnthropic` of yours; without one it is created.
 
-    Other options go into every request.
+    Other options are passed with every request.
     """
 
     format: Target = "anthropic"
@@ -53,7 +53,7 @@ class AnthropicModel:
         yield self._answer(message)
 
     def _answer(self, message: Any) -> Answer:
-        # A line that was cut off leaves no reason to stop, and calls that nobody finished.
+        # An interrupted stream has no stop reason, and its calls are incomplete.
         is_whole = message.stop_reason is not None
         blocks = sdk_replies.blocks_of(message.content)
         calls = tuple(

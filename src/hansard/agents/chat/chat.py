@@ -1,4 +1,4 @@
-"""`Chat`: a model that remembers. Each message loads the history, assembles a prompt, asks, and records."""
+"""`Chat`: a model with memory. Each message loads the history, assembles a prompt, calls the model, and records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Chat:
         self.model = model
         self.conversation_id = checks.optional_id(conversation_id, "conversation_id", limits) or ids.conversation_id()
         self.prompt: Prompt | None = None
-        """The last prompt, which explains itself."""
+        """The last prompt, with its explanation."""
         self.last: Message | None = None
         """The last answer, as it is stored."""
         self._stores = Stores(store, fallback)
@@ -80,7 +80,7 @@ class Chat:
 
     @property
     def store(self) -> Store:
-        """Where the chat is recorded. It can be set at any time: the next message goes there."""
+        """Where the chat is recorded. It can be set at any time, and is used from the next message on."""
         return self._stores.primary
 
     @store.setter
@@ -89,17 +89,17 @@ class Chat:
 
     @property
     def is_away(self) -> bool:
-        """The store did not answer, and the chat goes on in the fallback."""
+        """The store does not answer, and the chat continues in the fallback."""
         return self._stores.is_away
 
     async def sync(self) -> Synced:
-        """Brings what was said in the fallback into the store, and goes on there. It also happens by itself."""
+        """Moves the messages in the fallback to the store, and continues there. This also happens automatically."""
         return await self._stores.sync()
 
-    # Talking
+    # Messages
 
     async def send(self, text: Any, *, message_id: str | None = None, edit: str | None = None) -> Message:
-        """Says something, and gives the answer as it is stored. With `edit`, instead of that earlier message."""
+        """Sends a message and returns the answer as it is stored. With `edit`, it replaces that earlier message."""
         async with self._turn:
             await self._say(text, message_id, edit)
             async with contextlib.aclosing(self._answer(streaming=False)) as pieces:
@@ -111,7 +111,7 @@ class Chat:
     async def stream(
         self, text: Any, *, message_id: str | None = None, edit: str | None = None
     ) -> AsyncGenerator[str, None]:
-        """The same, piece by piece; `chat.last` is then the answer. It is stored as it comes."""
+        """The same, piece by piece; `chat.last` is then the answer. It is stored while it comes."""
         async with self._turn:
             await self._say(text, message_id, edit)
             async with contextlib.aclosing(self._answer(streaming=True)) as pieces:
@@ -119,11 +119,11 @@ class Chat:
                     yield piece
 
     async def regenerate(self) -> Message:
-        """Another answer to the last message, on a new branch; an answer, where there was none."""
+        """Returns another answer to the last message, on a new branch; or the first answer, if there was none."""
         async with self._turn:
             newest = await self._stores.home.get_messages(self.conversation_id, turns=1)
             if not newest:
-                raise ConversationNotFound(f"conversation {self.conversation_id!r} has nothing to answer")
+                raise ConversationNotFound(f"conversation {self.conversation_id!r} has no message to answer")
             if len(newest) > 1:
                 await self._stores.home.branch(self.conversation_id, at=newest[0].id)
                 self._stores.forget()
@@ -151,7 +151,7 @@ class Chat:
         return await self._stores.append(self.conversation_id, message, user_id=self._user_id, agent_id=self._agent_id)
 
     async def _answer(self, *, streaming: bool) -> AsyncGenerator[str, None]:
-        """Asks, runs what tools the model asks for, and asks again, until it has answered."""
+        """Calls the model, runs the tools that it calls, and calls it again, until it has answered."""
         for number in range(self._max_rounds + 1):
             usable = self._usable() if number < self._max_rounds else []
             prompt = await self._assembled(usable)
@@ -166,7 +166,7 @@ class Chat:
 
     async def _assembled(self, usable: Sequence[Tool]) -> Prompt:
         definitions = [tool.openai() for tool in usable]
-        # The model names its format; whatever else is said in `assembly` goes on as it is.
+        # The model determines the format; the other options in `assembly` are passed on.
         options = {**self._assembly, "format": self.model.format, "tools": definitions}
         self.prompt = await self._stores.run(
             self.conversation_id, lambda store: store.assemble_prompt(self.conversation_id, **options)
@@ -189,7 +189,7 @@ class Chat:
     # Conversations
 
     def new(self, conversation_id: str | int | None = None) -> str:
-        """Begins another conversation, which is made with its first message. Its id."""
+        """Starts another conversation, which is created with its first message, and returns its id."""
         given = checks.optional_id(conversation_id, "conversation_id", self.store.limits)
         self.conversation_id = given or ids.conversation_id()
         self._stores.forget()
@@ -197,7 +197,7 @@ class Chat:
         return self.conversation_id
 
     async def switch(self, conversation_id: str | int) -> Conversation:
-        """Goes on in another conversation, which must exist. `Unavailable` when only a store that is away can tell."""
+        """Continues in another conversation, which must exist. `Unavailable` if only a store that is away knows it."""
         id = checks.id_of(conversation_id, "conversation_id", self.store.limits)
         conversation = await self._stores.read(
             self.conversation_id, lambda store: store.get_conversation(id), sought=id
@@ -208,14 +208,14 @@ class Chat:
         return conversation
 
     async def resume(self) -> Conversation | None:
-        """Goes on in the newest conversation of this user and agent; None when there is none."""
+        """Continues in the newest conversation of this user and agent; None if there is none."""
         page = await self.conversations(limit=1)
         return await self.switch(page.items[0].id) if page.items else None
 
     async def conversations(self, *, limit: int = 20, after: str | None = None) -> Page:
-        """The conversations of this user and agent, newest first.
+        """Returns the conversations of this user and agent, newest first.
 
-        While the store is away, those in the fallback; `Unavailable` when there are none.
+        While the store is away, returns those in the fallback; `Unavailable` if there are none.
         """
         await self._stores.come_back()
         page = await self._stores.run(
@@ -229,24 +229,24 @@ class Chat:
         return page
 
     async def history(self, last: int = 50) -> Messages:
-        """The newest messages, oldest first."""
+        """Returns the newest messages, oldest first."""
         return await self._stores.read(
             self.conversation_id, lambda store: store.get_messages(self.conversation_id, last=last)
         )
 
     async def search(self, query: str, *, limit: int = 10) -> Hits:
-        """What was said in this conversation."""
+        """Searches this conversation."""
         return await self._stores.read(
             self.conversation_id,
             lambda store: store.search(query, conversation_id=self.conversation_id, limit=limit),
         )
 
     def why(self) -> str:
-        """What the last prompt held, and why; a line for each message."""
-        return "nothing was asked yet" if self.prompt is None else self.prompt.explain()
+        """Returns what the last prompt held, and why; a line for each message."""
+        return "no prompt was made yet" if self.prompt is None else self.prompt.explain()
 
     async def close(self) -> None:
-        """Waits for answers that are still being ended. The store stays open."""
+        """Waits for answers that are still being completed. The store stays open."""
         await all_ended()
 
     async def __aenter__(self) -> Self:
@@ -304,7 +304,7 @@ class _Round:
             self._is_stored = True
             if (chat.last.status, chat.last.content) == (message.status, message.content):
                 return
-            # An attempt before had stored it, and only its answer got lost.
+            # An earlier attempt stored it, and only its reply was lost.
 
         async def update(store: Store) -> Message:
             return await delivery.complete(store, chat.conversation_id, message)
@@ -316,4 +316,4 @@ class _Round:
 def _check_store(store: object) -> None:
     if store is not None and not isinstance(store, Store):
         kind = f"{type(store).__module__}.{type(store).__name__}"
-        raise ValidationError(f"a chat needs a hansard.Store, as hansard.connect gives it, not a {kind}")
+        raise ValidationError(f"a chat needs a hansard.Store, as hansard.connect returns it, not a {kind}")

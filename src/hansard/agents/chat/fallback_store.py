@@ -1,9 +1,10 @@
-"""Where a chat is recorded: its store and, while that is away, a local one; what was said there comes in later.
+"""Where a chat is recorded: its store and, while that is away, a local fallback whose messages are moved later.
 
-A store that keeps nothing has a twin in memory, which lives as long as the chat: so the model hears what was said.
+A store that stores nothing has a substitute in memory, which lives as long as the chat, so that the model sees the
+history.
 
-A conversation that is kept in the fallback is marked in its metadata. `sync` appends its messages to the store, by
-their ids, and then removes it: so a sync that is cut off is simply made again, and nothing is stored twice.
+A conversation in the fallback is marked in its metadata. `sync` appends its messages to the store, by their ids, and
+then removes it. So an interrupted sync can be repeated, and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ _PAUSE = 5.0
 """Seconds between two attempts to reach a store that was away."""
 _BATCH = 100
 _TWIN_CONVERSATIONS, _TWIN_MESSAGES = 100, 1000
-"""What the twin of a store that keeps nothing holds at most; the oldest go first."""
+"""The most that the substitute of a store that stores nothing holds; the oldest are removed first."""
 
 
 class Synced(Struct):
-    """What a sync did."""
+    """The result of a sync."""
 
     conversations: int = 0
     messages: int = 0
     conflicts: list[Problem] = []
-    """What the store would not take. It stays in the fallback."""
+    """What the store did not accept. It stays in the fallback."""
 
 
 class Stores:
-    """A store, and perhaps another for bad days."""
+    """A store and, optionally, a fallback."""
 
     def __init__(self, store: Store, fallback: Store | None) -> None:
         self.primary = store
         self.fallback = fallback
         self.home = _home_of(store)
-        """Where the chat is recorded while all is well."""
+        """Where the chat is recorded while the store is available."""
         self._retry = delivery.Retry(_PAUSE)
         self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
-        """What this chat has recorded of its conversation, so that it can go on elsewhere."""
+        """What this chat has recorded of its conversation, so that it can continue elsewhere."""
 
     @property
     def is_away(self) -> bool:
@@ -69,7 +70,7 @@ class Stores:
         self.forget()
 
     def forget(self) -> None:
-        """Another conversation."""
+        """Drops the remembered messages, for another conversation."""
         self._recent.clear()
 
     def remember(self, message: Message) -> None:
@@ -78,27 +79,27 @@ class Stores:
             self._recent = deque([*kept, message], maxlen=_REMEMBERED)
 
     async def run(self, conversation_id: str, act: Callable[[Store], Awaitable[T]]) -> T:
-        """Does it in the store or, when that is away, in the fallback."""
+        """Runs `act` in the store or, while that is away, in the fallback."""
         try:
             return await act(self.current)
         except Unavailable as error:
             if self.fallback is None or self.is_away:
                 raise
-            logger.warning("the store is away (%s): going on in the fallback", error)
+            logger.warning("the store is away (%s): continuing in the fallback", error)
         await self._move(conversation_id)
         return await act(self.fallback)
 
     async def read(self, conversation_id: str, act: Callable[[Store], Awaitable[T]], *, sought: str | None = None) -> T:
-        """Reads in the store. While that is away, in the fallback, but only a conversation that is there.
+        """Reads from the store or, while that is away, from the fallback, if the conversation is there.
 
-        What only the store knows raises `Unavailable`. `sought` is the conversation to read, if it is another.
+        Raises `Unavailable` for what only the store has. `sought` is the conversation to read, if it is another one.
         """
         await self.come_back()
         id = sought or conversation_id
         found = await self.run(conversation_id, act)
         if self.is_away and self.fallback is not None and await self.fallback.get_conversation(id) is None:
             raise Unavailable(
-                f"the store is away, and conversation {id!r} is not in the fallback: only the store knows it"
+                f"the store is away, and conversation {id!r} is not in the fallback: only the store has it"
             )
         return found
 
@@ -106,11 +107,11 @@ class Stores:
         assert self.fallback is not None
         self._retry.failed()
         if self._recent:
-            # `revive`: an earlier stay in the fallback was deleted when it was synced.
+            # `revive`: earlier messages in the fallback were deleted when they were synced.
             await self.fallback.append(conversation_id, self._recent, metadata={MARK: True}, revive=True)
 
     async def append(self, conversation_id: str, message: Message, **owner: str | None) -> Message:
-        """The message as it is stored, wherever that is."""
+        """Returns the message as it is stored, in the store or the fallback."""
 
         async def act(store: Store) -> Message:
             marked: dict[str, Any] = {"metadata": {MARK: True}} if store is self.fallback else {}
@@ -129,7 +130,7 @@ class Stores:
             await fallback.update_conversation(conversation_id, metadata={MARK: True})
 
     async def come_back(self) -> None:
-        """Returns to the store, with what was said meanwhile, if it is there again."""
+        """Returns to the store, with the messages of the fallback, if it is available again."""
         if not self.is_away or not self._retry.is_due:
             return
         try:
@@ -138,7 +139,7 @@ class Stores:
             self._retry.failed()
 
     async def sync(self) -> Synced:
-        """Brings what waits in the fallback into the store, and goes on there."""
+        """Moves the messages in the fallback to the store, and continues there."""
         done = Synced()
         if self.fallback is None:
             return done
@@ -163,10 +164,10 @@ class Stores:
             await self._store(conversation, batch, done)
         if len(done.conflicts) == before:
             try:
-                # Only what was read goes: another chat may have said something since.
+                # Remove only what was read: another chat may have written since.
                 await fallback.clear_messages(conversation.id, expected_version=conversation.version)
             except (Conflict, ConversationNotFound):
-                return  # If it is still there, it is still marked, and comes again.
+                return  # If it is still there, it is still marked, and is synced again.
             await fallback.delete_conversation(conversation.id)
             done.conversations += 1
         else:
@@ -176,7 +177,7 @@ class Stores:
         try:
             await self._append(conversation, batch, done)
         except Conflict:
-            # One of them is refused: the others are not.
+            # One of them is refused: store the others one by one.
             for message in batch:
                 try:
                     await self._append(conversation, [message], done)
@@ -198,7 +199,7 @@ class Stores:
         done.messages += appended.stored
         for mine, stored in zip(batch, appended.messages, strict=True):
             if stored.status == "in_progress" and mine.status != "in_progress":
-                # Begun there, ended here.
+                # Started in the store, completed in the fallback.
                 await delivery.complete(self.home, conversation.id, mine)
 
 

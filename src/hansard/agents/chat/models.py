@@ -1,4 +1,4 @@
-"""What a chat asks of a model, and the one that needs nothing: an echo."""
+"""The interface of a model for a chat, and an echo model that needs nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hansard.model import Status, Usage
 
 
 class Call(Struct, frozen=True):
-    """A model asks for a tool. The arguments are as it wrote them: JSON text, or decoded."""
+    """A model's call of a tool. The arguments are as the model wrote them: JSON text, or decoded."""
 
     id: str
     name: str
@@ -23,7 +23,7 @@ class Call(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What a model said, whole: as it is recorded, in its provider's words."""
+    """A model's complete answer, as it is recorded, in its provider's format."""
 
     content: Any
     format: str = "text"
@@ -31,7 +31,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     status: Status = "complete"
     finish: str | None = None
-    """Why it ended, where that is worth knowing: `length`."""
+    """Why it ended, if that matters: `length`."""
 
 
 class Model(Protocol):
@@ -42,18 +42,18 @@ class Model(Protocol):
 
     @property
     def format(self) -> Target:
-        """The words in which it takes a prompt."""
+        """The format in which it takes a prompt."""
         ...
 
     def stream(self, prompt: Prompt, tools: Sequence[Tool]) -> AsyncIterator[str | Answer]:
-        """Pieces of text as they come, and in the end the whole answer."""
+        """Yields pieces of text as they come, and finally the complete answer."""
         ...
 
 
 class EchoModel:
-    """Says what it heard: for trying things out, and for tests. It needs no network.
+    """Repeats the last message: for trying things out, and for tests. It needs no network.
 
-    A message `call name {…}` makes it ask for that tool, and then say what the tool gave.
+    A message `call name {…}` makes it call that tool, and then return the tool's result.
     """
 
     name = "echo"
@@ -85,7 +85,7 @@ def _asking(call: Call) -> Answer:
 
 
 def model_named(text: str, **options: Any) -> Model:
-    """A model by a short name: `echo`, `openai:gpt-5`, `anthropic:claude-sonnet-5`. The options are its class's."""
+    """Returns a model by a short name: `echo`, `openai:gpt-5`, `anthropic:claude-sonnet-5`. Options are its class's."""
     kind, _, name = text.partition(":")
     if kind == "echo":
         return EchoModel()

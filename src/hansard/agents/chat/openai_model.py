@@ -1,4 +1,4 @@
-"""Any endpoint that speaks OpenAI's Chat Completions, through OpenAI's own SDK."""
+"""Any endpoint with OpenAI's Chat Completions API, through OpenAI's own SDK."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STATUS: dict[str | None, Status] = {None: "interrupted", "content_filter": "blo
 
 
 class OpenAIModel:
-    """`OpenAIModel("gpt-5")`, or with `base_url` any server that speaks the same: vLLM, Ollama, llama.cpp.
+    """`OpenAIModel("gpt-5")`, or with `base_url` any server with the same API: vLLM, Ollama, llama.cpp.
 
-    `client` is an `AsyncOpenAI` of yours; without one it is made, from `base_url`, `api_key` and the environment. Other
-    options go into every request.
+    `client` is an `AsyncOpenAI` of yours; without one it is created from `base_url`, `api_key` and the environment.
+    Other options are passed with every request.
     """
 
     format: Target = "openai.chat"
@@ -56,7 +56,7 @@ class OpenAIModel:
 
 
 class _StreamedReply:
-    """The pieces of a stream, put together."""
+    """The pieces of a stream, combined."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -67,7 +67,7 @@ class _StreamedReply:
         self._finish: str | None = None
 
     def take(self, chunk: Any) -> str | None:
-        """The text that a chunk adds."""
+        """Returns the text that a chunk adds."""
         self._usage = sdk_replies.merged(self._usage, sdk_replies.usage_of(chunk.usage))
         if not chunk.choices:
             return None
@@ -101,7 +101,7 @@ class _StreamedReply:
         return Answer(
             content=content,
             format="text" if isinstance(content, str) else "openai.chat",
-            # A line that was cut off leaves calls that nobody finished.
+            # The calls of an interrupted stream are incomplete.
             calls=tuple(asked) if self._finish is not None else (),
             usage=sdk_replies.named(self._usage, self._model),
             status=_STATUS.get(self._finish, "complete"),
@@ -114,6 +114,6 @@ def _make_client(base_url: str | None, api_key: str | None) -> Any:
         import openai
     except ModuleNotFoundError as error:
         raise Unsupported("this model needs an extra: pip install 'hansard[openai]'", capability="openai") from error
-    # A server of one's own often wants no key; the SDK always wants one.
+    # Your own server often needs no key; the SDK always requires one.
     key = api_key or ("none" if base_url is not None else None)
     return openai.AsyncOpenAI(base_url=base_url, api_key=key)

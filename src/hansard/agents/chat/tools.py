@@ -1,4 +1,4 @@
-"""Tools in the hands of a model: what they are called, what they take, and what becomes of a call."""
+"""Tools for a model: their names and parameters, and how a call is run."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Tool(Protocol):
     def anthropic(self) -> dict[str, Any]: ...
 
     async def run(self, arguments: Any) -> Any:
-        """Its result: text, or any JSON value. `arguments` are a model's: JSON text, or decoded."""
+        """Returns the result: text, or any JSON value. `arguments` are a model's: JSON text, or decoded."""
         ...
 
 
 class FunctionTool(Struct, frozen=True):
-    """A function of yours, plain or async. Its parameters' types say what a model may pass."""
+    """A function of yours, plain or async. The types of its parameters define what a model may pass."""
 
     name: str
     description: str
@@ -58,7 +58,7 @@ class FunctionTool(Struct, frozen=True):
 
 
 def tool_of(value: Any) -> Tool:
-    """A tool, or one made of a function: its name, its docstring and the types of its parameters."""
+    """Returns a tool, or makes one of a function from its name, docstring and parameter types."""
     if hasattr(value, "openai") and hasattr(value, "run"):
         return value  # type: ignore[no-any-return]
     if not callable(value):
@@ -79,15 +79,15 @@ def _shape(function: Callable[..., Any], name: str) -> Any:
     fields: list[Any] = []
     for each in inspect.signature(function).parameters.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.POSITIONAL_ONLY):
-            raise ValidationError(f"tool {name!r} has a parameter {each.name!r} that a model cannot name")
+            raise ValidationError(f"tool {name!r} has a parameter {each.name!r} that a model cannot pass by name")
         hint = hints.get(each.name, Any)
         fields.append((each.name, hint) if each.default is each.empty else (each.name, hint, each.default))
-    # Kept in the order of the function; those with a default may come first.
+    # In the order of the function; parameters with a default may come first.
     return msgspec.defstruct(name, fields, kw_only=True)
 
 
 async def run(tools: Mapping[str, Tool], name: str, arguments: Any) -> tuple[Any, bool]:
-    """The output of a call, and whether it is an error. A tool that fails tells the model, which can do better."""
+    """Returns the output of a call, and whether it is an error. The model is told of a failure, and can try again."""
     tool = tools.get(name)
     if tool is None:
         return f"There is no tool {name!r}: there are {', '.join(tools) or 'none'}.", True

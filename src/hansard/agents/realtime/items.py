@@ -1,4 +1,4 @@
-"""A conversation item while its session lasts: what is known of it, and the message that it becomes."""
+"""A conversation item during its session: what is known of it, and its message."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _BYTES_A_MS = 48
 
 
 class RealtimeItem(Struct):
-    """What the events have said of an item so far."""
+    """What the events have reported about an item so far."""
 
     id: str
     message_id: str
     native: dict[str, Any]
-    """As the last event that was sure of it had it, without audio."""
+    """As in the last event that is reliable about it, without audio."""
     status: Status = "in_progress"
     is_done: bool = False
     is_ours: bool = True
-    """False: restored from the store, which knows it better than the session."""
+    """False: restored from the store, which is more reliable than the session."""
     usage: Usage | None = None
     metadata: dict[str, Any] = {}
     interim: dict[int, str] = {}
-    """What was heard of parts that are not final, by their places."""
+    """The interim transcripts of parts that are not final, by index."""
     spoken_ms: dict[int, float] = {}
     stored: Message | None = None
     """As it was last written."""
     is_tried: bool = False
-    """The store may have it, even if it did not say so."""
+    """The store may have it, even if it did not confirm it."""
     is_deleted: bool = False
     is_refused: bool = False
-    """The store will not have it: deleted meanwhile, or too long."""
+    """The store will not accept it: deleted meanwhile, or too long."""
     written_at: float = 0.0
     is_urgent: bool = False
-    """Something is final; where only words have come in between, it may wait for its interval."""
+    """Something is final. If only interim words have come, it may wait for its interval."""
 
     @property
     def role(self) -> str:
@@ -53,7 +53,7 @@ class RealtimeItem(Struct):
         return role if isinstance(role, str) else _ROLES.get(str(self.native.get("type")), "assistant")
 
     def message(self, who: Mapping[str, Participant | None], lease: datetime) -> Message:
-        """The message that it is now."""
+        """Returns its current message."""
         metadata: dict[str, Any] | None = self.metadata or None
         if self.status == "in_progress":
             metadata = rules.leased(metadata, lease)
@@ -69,7 +69,7 @@ class RealtimeItem(Struct):
         )
 
     def content(self) -> dict[str, Any]:
-        """The item with the words that are not final where there are no others."""
+        """Returns the item, with interim words where there are no final ones."""
         parts = self.native.get("content")
         if not self.interim or not isinstance(parts, list):
             return self.native
@@ -83,10 +83,10 @@ class RealtimeItem(Struct):
                 filled[index] = {**filled[index], key: text}
         return {**self.native, "content": filled}
 
-    # What events say
+    # Events
 
     def take(self, native: dict[str, Any], *, final: bool, keep_audio: bool, trusted: bool = False) -> None:
-        """The item as an event has it. What was cut off stays so, unless the event is `trusted` to know."""
+        """Takes the item from an event. A truncated item stays truncated, unless the event is `trusted` to know."""
         known = self.native.get("content")
         self.native = bare(native, keep_audio=keep_audio)
         parts = self.native.get("content")
@@ -99,13 +99,13 @@ class RealtimeItem(Struct):
             if self.status == "complete":
                 self.interim = {}
         elif not self.is_done:
-            # What a user, the system or a tool says comes whole.
+            # Messages of a user, the system or a tool are complete.
             self.status = said or ("in_progress" if self.role == "assistant" else "complete")
         if self.metadata.get("heard_ms"):
             self.status = "interrupted"
 
     def _keep_words(self, parts: list[Any], known: list[Any]) -> None:
-        """A transcript that is known stays, where the event has none; what was not heard does not come back."""
+        """Keeps a known transcript if the event has none; words that were truncated are not restored."""
         heard = self.metadata.get("heard_ms", {})
         for index, part in enumerate(parts):
             if not isinstance(part, dict):
@@ -138,11 +138,11 @@ class RealtimeItem(Struct):
         }
 
     def cut(self, index: int, heard_ms: int, *, estimate: bool) -> None:
-        """Only the beginning was heard. The words leave the content; what was generated stays in the metadata."""
+        """Truncates the item to what was heard. The generated text stays in the metadata."""
         part = self.part(index)
         generated = (part or {}).get("transcript") or self.interim.get(index)
         self.interim = {place: text for place, text in self.interim.items() if place != index}
-        # Once told, twice told: the first time knew all the words.
+        # A repeated event must not overwrite it: the first one had all the words.
         whole = {**({str(index): generated} if generated else {}), **self.metadata.get("generated", {})}
         heard = {**self.metadata.get("heard_ms", {}), str(index): heard_ms}
         self.metadata = {**self.metadata, "heard_ms": heard, **({"generated": whole} if whole else {})}
@@ -156,7 +156,7 @@ class RealtimeItem(Struct):
 
 
 def _first_words(text: str, share: float) -> str:
-    """About that share of a text, whole words only, and never more than the share."""
+    """Returns about that share of a text, whole words only, and never more than the share."""
     if share >= 1:
         return text
     end = int(len(text) * max(share, 0.0))
@@ -164,7 +164,7 @@ def _first_words(text: str, share: float) -> str:
 
 
 def bare(native: dict[str, Any], *, keep_audio: bool) -> dict[str, Any]:
-    """The item as it is stored: without the bytes of its audio, and without its status, which the message has."""
+    """Returns the item as it is stored: without its audio, and without its status, which the message has."""
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(native))
     copy.pop("status", None)
     parts = copy.get("content")
@@ -175,7 +175,7 @@ def bare(native: dict[str, Any], *, keep_audio: bool) -> dict[str, Any]:
 
 
 def plain_event(event: Any) -> dict[str, Any] | None:
-    """An event as the wire has it, given as JSON, as a mapping or as the SDK's object. None: it is none."""
+    """Returns an event as on the wire, given as JSON, a mapping or the SDK's object. None if it is not an event."""
     try:
         if isinstance(event, str | bytes):
             event = msgspec.json.decode(event)

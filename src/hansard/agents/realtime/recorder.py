@@ -1,8 +1,8 @@
-"""`Recorder`: the events of a Realtime session in, the conversation as it was heard in the store.
+"""`Recorder` takes the events of a Realtime session and stores the conversation as it was heard.
 
-Only events of the conversation count (`conversation.item.…`), so what a response says out of band is left out. An
-item's place comes from `added`, its final form from `done`; transcripts come whenever they come; what was cut off was
-not heard. Events may be repeated, late, early or unknown: each has its meaning once.
+Only events of the conversation count (`conversation.item.…`), so responses out of band are left out. An item's position
+comes from `added`, its final form from `done`; transcripts come at any time; truncated words were not heard. Events may
+be repeated, late, early or unknown: each takes effect once.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from hansard.store import Store, checks, drafts
 logger = logging.getLogger("hansard.realtime")
 
 _EARLY = 200
-"""Events about items that have not come yet, kept until they do."""
+"""Events about items that have not come yet, held until they do."""
 
 
 class RecorderCounts(Struct, kw_only=True):
-    """What a recorder has heard."""
+    """The events of a recorder."""
 
     events: int = 0
     ignored: int = 0
-    """Events that say nothing of the conversation, or are of no known type."""
+    """Events that do not concern the conversation, or are of no known type."""
     malformed: int = 0
-    """What is no event, or lacks what its type needs."""
+    """Values that are not events, or lack what their type needs."""
     errors: int = 0
     """`error` events."""
     failed: int = 0
-    """Writes that the store did not take; they are made again."""
+    """Writes that the store did not accept; they are repeated."""
     refused: int = 0
-    """Items that the store will never take."""
+    """Items that the store will never accept."""
 
 
 class Recorder:
@@ -126,7 +126,7 @@ class Recorder:
     # Events
 
     async def feed(self, event: Any) -> None:
-        """Takes an event of the server: the SDK's object, a mapping, or JSON. Never fails, whatever it is."""
+        """Takes an event of the server: the SDK's object, a mapping, or JSON. Never fails."""
         self._counts.events += 1
         plain = plain_event(event)
         if plain is None:
@@ -137,7 +137,7 @@ class Recorder:
             self._counts.ignored += 1
             return
         if not self._shelf.is_loaded:
-            # What a recorder before this one has stored must be known before something is said of it.
+            # Items that an earlier recorder stored must be loaded before an event about them.
             await self._shelf.write()
         try:
             handler(plain)
@@ -148,7 +148,7 @@ class Recorder:
         await self._shelf.write()
 
     async def listen(self, connection: AsyncIterable[Any]) -> AsyncIterator[Any]:
-        """The events of a connection, recorded on the way. When it ends, what was unfinished is interrupted."""
+        """Yields the events of a connection and records them. When it ends, unfinished items are interrupted."""
         try:
             async for event in connection:
                 await self.feed(event)
@@ -162,15 +162,15 @@ class Recorder:
         return self._shelf.retry.is_behind
 
     async def flush(self) -> bool:
-        """Writes what the store did not take, without waiting for another event. Whether it is up to date now."""
+        """Writes what the store lacks, without waiting for another event. Returns whether it is up to date."""
         return await self._shelf.write()
 
     def is_earlier(self, id: str) -> bool:
-        """Whether an id is that of a message from before this session, which it does not know as an item."""
+        """Whether an id is that of a message from before this session, which the session does not know as an item."""
         return self._shelf.is_earlier(id)
 
     async def close(self) -> bool:
-        """Ends the recording: what is in progress was interrupted. Whether the store has everything."""
+        """Ends the recording: items in progress become interrupted. Returns whether the store has everything."""
         for item in self._shelf.items.values():
             if item.is_ours and item.status == "in_progress":
                 item.status = "interrupted"
@@ -178,7 +178,7 @@ class Recorder:
                 self._shelf.mark(item)
         is_stored = await self._shelf.write(force=True)
         if not is_stored:
-            logger.error("conversation %r lacks what was said last", self.conversation_id)
+            logger.error("conversation %r lacks its last messages", self.conversation_id)
         return is_stored
 
     async def __aenter__(self) -> Self:
@@ -199,10 +199,10 @@ class Recorder:
         turns: int | None = None,
         tokens: int | None = None,
     ) -> int:
-        """Replays the stored conversation into a new session, and gives the number of its items.
+        """Replays the stored conversation into a new session, and returns the number of its items.
 
-        `connection` is the SDK's, or anything with `send`. The newest 100 messages, unless a window is given: see
-        `Store.window`. Its events about these items are then known for what they are.
+        `connection` is the SDK's, or anything with `send`. Replays the newest 100 messages, unless a window is given:
+        see `Store.window`. The session's events about these items are then recognised.
         """
         size = {"messages": messages, "turns": turns, "tokens": tokens}
         window = await self._store.window(self.conversation_id, **(size if any(size.values()) else {"messages": 100}))
@@ -213,18 +213,18 @@ class Recorder:
         self._shelf.begin()
         self._session_id = None
         for item in items:
-            # Before it is sent: the answer may be heard before sending it has returned.
+            # Before it is sent: its event may arrive before `send` returns.
             if message := made.get(item.get("id")):
                 self._shelf.restored(item["id"], message)
             await connection.send({"type": "conversation.item.create", "item": item})
         return len(items)
 
-    # What each event means
+    # Handlers of events
 
     def _on_item(
         self, act: Callable[[RealtimeItem, dict[str, Any]], None], *, early: bool = True
     ) -> Callable[[dict[str, Any]], None]:
-        """For events about an item: they wait for it when they come too early."""
+        """Returns a handler for events about an item: an event that comes too early waits for its item."""
 
         def handle(event: dict[str, Any]) -> None:
             id = event["item_id"]
@@ -239,7 +239,7 @@ class Recorder:
         return handle
 
     def _wait(self, id: Any, event: dict[str, Any]) -> None:
-        """Keeps an event for the item that it is about."""
+        """Holds an event for the item that it is about."""
         if isinstance(id, str) and id not in self._deleted:
             self._early = [*self._early[-_EARLY + 1 :], (id, event)]
 
@@ -258,7 +258,7 @@ class Recorder:
         if item is None:
             item = RealtimeItem(id=id, message_id=id, native={})
             item.take(native, final=final, keep_audio=self._keep_audio)
-            # None is said of the first item; where nothing is said, it is the last.
+            # None marks the first item; without the field, it is the last.
             self._shelf.add(item, event["previous_item_id"] or "root" if "previous_item_id" in event else None)
             self._catch_up(id)
         elif item.is_ours and not item.is_done:
@@ -266,7 +266,7 @@ class Recorder:
             self._shelf.mark(item)
 
     def _catch_up(self, id: str) -> None:
-        """What was said of an item before it came."""
+        """Handles the events about an item that came before it."""
         waiting = [event for each, event in self._early if each == id]
         self._early = [(each, event) for each, event in self._early if each != id]
         for event in waiting:
@@ -282,7 +282,7 @@ class Recorder:
             self._shelf.mark(item)
 
     def _retrieved(self, event: dict[str, Any]) -> None:
-        """The server's own words for an item: after a cut, what is left of it."""
+        """Takes the server's own version of an item: after a truncation, what is left of it."""
         native = event["item"]
         item = self._shelf.items.get(native["id"])
         if item is not None and item.is_ours:
@@ -324,7 +324,7 @@ class Recorder:
             elif item is not None and item.is_ours:
                 known.append(item)
                 if not item.is_done:
-                    # Older sessions say only here how an item ended.
+                    # Older sessions report only here how an item ended.
                     item.take(native, final=True, keep_audio=self._keep_audio)
         if not known:
             return
@@ -355,7 +355,7 @@ class Recorder:
 
 
 def _items_of(messages: Sequence[Message], items: Sequence[Mapping[str, Any]]) -> dict[Any, Message]:
-    """From the ids of items to the messages that they were made of."""
+    """Maps the ids of items to the messages that they were made from."""
     ids = {item.get("id") for item in items}
     made = {}
     for message in messages:
@@ -367,7 +367,7 @@ def _items_of(messages: Sequence[Message], items: Sequence[Mapping[str, Any]]) -
 
 
 async def restore(store: Store, conversation_id: str | int, connection: Any, **options: Any) -> Recorder:
-    """Replays a stored conversation into a new session, and gives the recorder that goes on from there."""
+    """Replays a stored conversation into a new session, and returns the recorder that continues from there."""
     recorder = Recorder(store, conversation_id, **options)
     await recorder.restore(connection)
     return recorder

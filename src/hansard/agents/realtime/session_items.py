@@ -1,8 +1,8 @@
-"""The items of a session in their order, and how they get into the store.
+"""The items of a session in their order, and how they are stored.
 
-The session's truth is kept in memory; the store follows it, item by item, as well as it can. What the store does not
-take now is written with one of the next events. Most items come at the end, and are appended. One that belongs before
-others that are stored makes the branch be written anew from there, once.
+The session's state is held in memory; the store follows it, item by item. A write that fails is repeated with one of
+the next events. Most items come at the end, and are appended. One that belongs before stored ones makes the branch be
+rewritten from there, once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger("hansard.realtime")
 _PAUSE = 1.0
 """Seconds after a failure before the store is tried again."""
 _KNOWN = 1000
-"""Messages of the conversation that a recorder looks at when it begins."""
+"""Messages of the conversation that a recorder reads when it starts."""
 _ATTEMPTS = 5
 
 
@@ -40,9 +40,9 @@ class RecorderSettings(Struct, frozen=True, kw_only=True):
     agent_id: str | None
     who: dict[str, Participant | None]
     create: bool
-    """The conversation is made when it is missing."""
+    """Whether a missing conversation is created."""
     fresh: bool
-    """The session begins with its recorder: nothing that is stored was said in it."""
+    """The session begins with its recorder: no stored message belongs to it."""
     interval: float
     lease: float
     timeout: float
@@ -58,17 +58,17 @@ class SessionItems:
         self.failed = 0
         self.refused = 0
         self.retry = delivery.Retry(_PAUSE)
-        """Behind when the last write failed."""
+        """Behind if the last write failed."""
         self._store = store
         self._settings = settings
         self._gone: list[str] = []
         """Ids of messages to delete."""
         self._changed: set[str] = set()
-        """Items that the store does not have as they are."""
+        """Items whose current state is not stored."""
         self._writing = asyncio.Lock()
         self.is_loaded = False
         self._before: list[str] = []
-        """What the store had when the recorder began, of this session or of earlier ones."""
+        """What the store had when the recorder started, of this session or of earlier ones."""
         self._taken: set[str] = set()
         """The ids of the messages that the store had then."""
         self._waiting: dict[str, list[str]] = {}
@@ -77,15 +77,15 @@ class SessionItems:
     # The order
 
     def begin(self) -> None:
-        """Another session: what is known was said before it."""
+        """Starts another session: the known items belong to earlier ones."""
         self._before, self.order = [*self._before, *self.order], []
 
     def add(self, item: RealtimeItem, previous: str | None) -> None:
-        """Puts an item in its place: after `previous`, first for "root", and at the end where that is not known."""
+        """Puts an item in its position: after `previous`, first for "root", and at the end if that is not known."""
         self.items[item.id] = item
         self.mark(item)
         if previous in self._before and not self._settings.fresh:
-            # So they are of this session: a recorder before this one has recorded them.
+            # So they belong to this session: an earlier recorder has recorded them.
             self.order, self._before = [*self._before, *self.order], []
         if followers := [each for each in self._waiting.pop(item.id, ()) if each in self.order]:
             self.order.insert(self.order.index(followers[0]), item.id)
@@ -99,12 +99,12 @@ class SessionItems:
                 self._waiting.setdefault(previous, []).append(item.id)
 
     def mark(self, item: RealtimeItem, *, urgent: bool = True) -> None:
-        """Something was said of it. What is not urgent may wait for its interval."""
+        """Notes that the item has changed. If it is not urgent, it may wait for its interval."""
         item.is_urgent = item.is_urgent or urgent
         self._changed.add(item.id)
 
     def remove(self, item: RealtimeItem) -> None:
-        """The item was deleted from the session: its message goes."""
+        """Removes an item that was deleted from the session, with its message."""
         self.items.pop(item.id, None)
         self._changed.discard(item.id)
         self.order = [id for id in self.order if id != item.id]
@@ -116,7 +116,7 @@ class SessionItems:
     # The store
 
     async def load(self) -> None:
-        """What the store has of the session already, from a recorder before this one."""
+        """Loads what an earlier recorder stored of the session."""
         if self.is_loaded:
             return
         known = await self._store.get_messages(self._settings.conversation_id, last=_KNOWN)
@@ -130,7 +130,7 @@ class SessionItems:
                 self._before.append(id)
 
     def restored(self, id: str, message: Message) -> None:
-        """A stored message was given to the session as this item."""
+        """Notes that a stored message was sent to the session as this item."""
         if id not in self.items:
             self._know(id, message)
         self.items[id].is_ours = False
@@ -157,16 +157,16 @@ class SessionItems:
         )
 
     async def write(self, *, force: bool = False) -> bool:
-        """Brings the store up to date. Whether it is; never fails."""
+        """Brings the store up to date. Returns whether it is; never fails."""
         if not self.retry.is_due and not force:
             return False
         try:
-            # Two events at once must not find the same item missing.
+            # Two concurrent events must not both find the same item missing.
             async with self._writing:
                 async with asyncio.timeout(self._settings.timeout):
                     await self.load()
                 for id in self._in_order():
-                    # It may have been deleted while those before it were written.
+                    # It may have been deleted while earlier ones were written.
                     if (item := self.items.get(id)) is not None:
                         await self._write_item(item, force=force)
                 await self._delete()
@@ -180,7 +180,7 @@ class SessionItems:
         return True
 
     def _in_order(self) -> list[str]:
-        """The changed items, in the order of the session; mostly it is one."""
+        """Returns the changed items in the order of the session; usually it is one."""
         changed = [id for id in self._changed if id in self.items]
         if len(changed) < 2:
             return changed
@@ -200,7 +200,7 @@ class SessionItems:
                 return
         lease = utc_now() + timedelta(seconds=self._settings.lease)
         message = item.message(self._settings.who, lease)
-        # Before the write, not after it: what is said of the item meanwhile has to be written again.
+        # Before the write, not after it: changes made meanwhile have to be written again.
         self._changed.discard(item.id)
         item.is_urgent = False
         if item.stored is not None and not _differs(message, item.stored):
@@ -221,12 +221,12 @@ class SessionItems:
         item.written_at = time.monotonic()
 
     async def _name(self, item: RealtimeItem) -> None:
-        """Some endpoints count from one in each session: what has the id of an earlier message gets one of its own."""
+        """Chooses another id if it is that of an earlier message: some endpoints count from one in each session."""
         if not self._settings.fresh:
             return
         is_taken = item.message_id in self._taken
         if not is_taken and len(self._taken) >= _KNOWN:
-            # There may be more than was looked at.
+            # There may be more than was loaded.
             async with asyncio.timeout(self._settings.timeout):
                 is_taken = await self._is_stored(item.message_id)
         if is_taken:
@@ -236,7 +236,7 @@ class SessionItems:
         try:
             await self._store.get_message(self._settings.conversation_id, id, blobs="refs")
         except (NotFound, ValidationError):
-            return False  # what is no id of ours is refused when it is written
+            return False  # an invalid id is refused when it is written
         return True
 
     async def _put(self, item: RealtimeItem, message: Message) -> Message:
@@ -247,7 +247,7 @@ class SessionItems:
             stored = await (self._append(message) if following is None else self._insert(message, following))
             if not _differs(message, stored):
                 return stored
-            # It was stored by an attempt whose answer got lost.
+            # It was stored by an attempt whose reply was lost.
         return await delivery.complete(self._store, self._settings.conversation_id, message)
 
     async def _append(self, message: Message) -> Message:
@@ -262,13 +262,13 @@ class SessionItems:
         return appended.messages[0]
 
     async def _insert(self, message: Message, following: RealtimeItem) -> Message:
-        """Stores a message before another: the branch is written anew from there, if nobody writes meanwhile."""
+        """Stores a message before another by rewriting the branch from there, unless others write meanwhile."""
         here = self._settings.conversation_id
         for attempt in range(_ATTEMPTS):
             conversation = await self._store.get_conversation(here)
             if conversation is None:
                 break
-            # Read after the version was: whoever writes from now on makes it another one.
+            # Read after the version: any later write changes the version.
             messages = [each async for each in self._store.iter_messages(here)]
             if known := next((each for each in messages if each.id == message.id), None):
                 return known
@@ -283,13 +283,13 @@ class SessionItems:
                     raise
                 continue
             return next(each for each in written.messages if each.id == message.id)
-        raise MessageNotFound(f"conversation {here!r} was deleted while its session went on")
+        raise MessageNotFound(f"conversation {here!r} was deleted during its session")
 
     async def _delete(self) -> None:
         while gone := tuple(self._gone):
             async with asyncio.timeout(self._settings.timeout):
                 await self._store.delete_messages(self._settings.conversation_id, gone)
-            # Others may have been deleted meanwhile.
+            # More may have been added meanwhile.
             del self._gone[: len(gone)]
 
 
