@@ -1,6 +1,6 @@
-"""Content in any provider's vocabulary: read as plain text, as tool links, as parts; written in any other's.
+"""Content in any provider's format: read as plain text, as tool links, as parts; written in any other.
 
-Pure functions, no provider's package. What is costly to import is imported when it is first used.
+Pure functions, without any provider's package. Modules that are slow to import are imported with the first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Google's ADK: an event that holds one of Gemini's contents. Only read; events are written by ADK."""
+"""Google's ADK: an event that holds one of Gemini's contents. Read only: ADK writes its own events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def read(content: Any, role: str) -> Reading:
         return Reading([OtherPart(native=content, origin=FORMAT)])
     said = content.get("content")
     if not isinstance(said, dict) or "parts" not in said:
-        return Reading([])  # An event may change the state and say nothing.
+        return Reading([])  # An event may change the state and have no content.
     reading = gemini.read(said, role)
     return Reading([_unwrapped(part) for part in reading.parts], reading.role)
 
 
 def _unwrapped(part: AnyPart) -> AnyPart:
-    """ADK puts what a tool gave into an object, where it is none by itself."""
+    """ADK wraps the output of a tool in an object if it is not one already."""
     if isinstance(part, ToolResult) and isinstance(part.output, dict) and part.output.keys() == {"result"}:
         return structs.replace(part, output=part.output["result"])
     return part

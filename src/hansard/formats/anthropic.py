@@ -28,7 +28,7 @@ from hansard.formats.parts import (
 
 FORMAT = "anthropic"
 OPENING = "(The conversation so far.)"
-"""What a user says before an assistant who speaks first: the provider wants a user to begin."""
+"""A user turn before an assistant's first one: the provider requires a user to begin."""
 
 _MOST_MARKS = 4
 """How many blocks of a prompt may have a `cache_control`."""
@@ -37,7 +37,7 @@ ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 _IMAGE_TYPES = frozenset(ImageType.__args__)  # type: ignore[attr-defined]
 
 
-# --- what the provider takes ------------------------------------------------------------------------------------------
+# What the provider accepts
 
 
 class CacheControl(Struct):
@@ -204,7 +204,7 @@ AnyBlock = (
 )
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def read(content: Any, role: str) -> Reading:
@@ -217,7 +217,7 @@ def read(content: Any, role: str) -> Reading:
 
 
 def _whole_searches(parts: list[AnyPart]) -> list[AnyPart]:
-    """The parts; a search without its result, or the other way, is not sent back."""
+    """Returns the parts; a search without its result, or a result without its search, is not sent back."""
     hosted = [part.native for part in parts if isinstance(part, OtherPart) and part.is_hosted]
     if not hosted:
         return parts
@@ -249,7 +249,7 @@ def _part(known: AnyBlock, origin: dict[str, Any]) -> AnyPart:
     if isinstance(known, TextBlock):
         return Text(known.text, **origin)
     if isinstance(known, ThinkingBlock):
-        # An interrupted stream leaves thinking without its signature: nobody takes it back.
+        # An interrupted stream leaves thinking without its signature, which no provider accepts.
         return Reasoning(known.thinking, **origin) if known.signature else Reasoning(known.thinking)
     if isinstance(known, RedactedThinkingBlock):
         return Reasoning(**origin)
@@ -286,7 +286,7 @@ def _read_document(known: DocumentBlock, origin: dict[str, Any]) -> Document:
     return Document(source.media_type, source.data, name=known.title, **origin)
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
@@ -329,8 +329,12 @@ def _block(part: AnyPart, entry: DialogueEntry, losses: Losses) -> dict[str, Any
 
 def _why(part: Part, entry: DialogueEntry) -> str:
     if isinstance(part, Reasoning):
-        return "Anthropic takes only reasoning that it has signed"
-    return "an assistant cannot say it" if entry.side == "assistant" else "Anthropic cannot say it"
+        return "Anthropic accepts only reasoning that it has signed"
+    return (
+        "an assistant message cannot contain it"
+        if entry.side == "assistant"
+        else "Anthropic has no content type for it"
+    )
 
 
 def _media(part: Part) -> dict[str, Any] | None:
@@ -371,7 +375,7 @@ def _result(part: ToolResult, entry: DialogueEntry, losses: Losses) -> dict[str,
 
 
 def _tidied(turns: Iterable[dict[str, Any]], losses: Losses, *, begins: bool) -> list[dict[str, Any]]:
-    """Turns by the provider's rules: none that ends in thinking, a user first."""
+    """Returns turns by the provider's rules: none that ends in thinking, and a user first."""
     tidied: list[dict[str, Any]] = []
     for turn in turns:
         blocks = turn["content"]
@@ -394,7 +398,7 @@ def _plain(turn: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_few_marks(items: list[dict[str, Any]], system: Any) -> tuple[list[dict[str, Any]], Any]:
-    """The prompt with the newest of its cache marks: whoever marks each prompt's end stores more than one may have."""
+    """Keeps only the newest cache marks: a history in which each prompt's end was marked has more than are allowed."""
     left = _MOST_MARKS
     unmarked: list[dict[str, Any]] = []
     for item in reversed(items):
@@ -404,7 +408,7 @@ def _with_few_marks(items: list[dict[str, Any]], system: Any) -> tuple[list[dict
 
 
 def _marked(blocks: Any, left: int) -> tuple[Any, int]:
-    """The blocks with at most so many marks, the last ones, and how many are left for what stands before them."""
+    """Returns the blocks with only their last marks, and how many marks are left for the blocks before them."""
     if not isinstance(blocks, list) or not any(isinstance(each, dict) and each.get("cache_control") for each in blocks):
         return blocks, left
     kept: list[Any] = []

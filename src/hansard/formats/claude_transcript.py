@@ -1,4 +1,4 @@
-"""Claude's transcripts: an entry that holds one of Anthropic's messages. Only read; entries are written by Claude."""
+"""Claude's transcripts: an entry that holds one of Anthropic's messages. Read only: Claude writes its own entries."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A history of any formats as one clean dialogue, before it is written in a provider's words.
+"""Turns a history of any formats into one valid dialogue, before it is written in a provider's format.
 
-Providers agree on what a valid dialogue is, and differ in how they write it. Here it becomes valid, once for all:
+Providers agree on what a valid dialogue is, and differ in how they write it. Here it becomes valid, for all of them:
 
-- each message is split by who may say its parts: calls and reasoning belong to the assistant, results to a tool;
-- what says nothing (empty text) goes;
-- every call has its result right behind it, and every result its call: results move up to their calls, calls that are
-  made in parallel stay together, dangling calls are left out or closed;
-- ids of calls are unique, and made of characters that every provider takes.
+- each message is split by the side its parts belong to: calls and reasoning to the assistant, results to a tool;
+- empty text is removed;
+- every call has its result directly after it, and every result its call: results move up to their calls, parallel calls
+  stay together, dangling calls are left out or closed;
+- ids of calls are unique, and consist of characters that every provider accepts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Side = Literal["system", "developer", "user", "assistant", "tool"]
 Dangling = Literal["drop", "close", "keep"]
 
 CLOSED = "No result: the call was interrupted."
-"""The result that a dangling call is closed with."""
+"""The result with which a dangling call is closed."""
 JSON = "json"
 
 _SIDES: dict[str, Side] = {
@@ -56,7 +56,7 @@ _ID_LENGTH = 64
 
 
 class Loss(Struct, frozen=True):
-    """What a target cannot say, and so does not hear."""
+    """Content that a target format cannot represent, and that is therefore left out."""
 
     message_id: str
     what: str
@@ -64,20 +64,20 @@ class Loss(Struct, frozen=True):
 
 
 class DialogueEntry(Struct, frozen=True):
-    """Parts that one side says at once."""
+    """Consecutive parts of one side."""
 
     side: Side
     parts: list[AnyPart]
     message: Message
     name: str | None = None
     native: Any = None
-    """The message's whole content, where it can be used as it is."""
+    """The message's whole content, if it can be used as it is."""
     is_json: bool = False
-    """Content of the format `json`, which passes through."""
+    """Content of the format `json`, which is passed through."""
 
 
 class Written(Struct, frozen=True):
-    """What a format made of a dialogue: its items, and the instructions that it keeps apart from them."""
+    """A dialogue written in a format: its items, and the instructions that the format separates from them."""
 
     items: list[Any]
     system: Any = None
@@ -91,10 +91,10 @@ def side_of(role: str) -> Side:
 
 
 def split(message: Message, reading: Reading) -> list[DialogueEntry]:
-    """The message by who may say its parts, without those that say nothing."""
+    """Splits the message by the side its parts belong to, without empty parts."""
     side = side_of(reading.role or message.role)
     if side != "tool" and len(reading.parts) == 1 and type(part := reading.parts[0]) is Text:
-        # Most messages of most histories.
+        # The common case.
         return (
             [DialogueEntry(side, reading.parts, message, reading.name, reading.native)]
             if not _says_nothing(part)
@@ -115,12 +115,12 @@ def split(message: Message, reading: Reading) -> list[DialogueEntry]:
 
 
 def passes(part: AnyPart) -> bool:
-    """Content of the format `json`, which passes through as it is."""
+    """Whether it is content of the format `json`, which is passed through as it is."""
     return isinstance(part, OtherPart) and part.origin == JSON
 
 
 def passing(message: Message, reading: Reading) -> DialogueEntry:
-    """Such content; heard as a user's where a tool says it, for it names no call."""
+    """Returns such content as an entry; a user's if it is a tool's, because it names no call."""
     side = side_of(reading.role or message.role)
     return DialogueEntry("user" if side == "tool" else side, reading.parts, message, reading.name, is_json=True)
 
@@ -135,13 +135,13 @@ def _speaker(part: AnyPart, side: Side) -> Side:
     if isinstance(part, ToolCall | Reasoning | Refusal) or (isinstance(part, OtherPart) and part.is_hosted):
         return "assistant"
     if side == "tool" or (side in ("system", "developer") and not isinstance(part, Text)):
-        # A result that names no call, or an image among instructions: there is no other side that may say it.
+        # A result that names no call, or an image among instructions: no other side may contain it.
         return "user"
     return side
 
 
 def without_others(entries: Sequence[DialogueEntry], format: str, losses: Losses) -> list[DialogueEntry]:
-    """The entries without parts that only another format has a word for."""
+    """Returns the entries without parts that only another format can represent."""
     kept: list[DialogueEntry] = []
     for entry in entries:
         others = [part for part in entry.parts if isinstance(part, OtherPart) and not _is_at_home(part, format)]
@@ -149,7 +149,7 @@ def without_others(entries: Sequence[DialogueEntry], format: str, losses: Losses
             kept.append(entry)
             continue
         for part in others:
-            losses.append(Loss(entry.message.id, _kind(part.native), f"{format} has no word for it"))
+            losses.append(Loss(entry.message.id, _kind(part.native), f"{format} cannot represent it"))
         if rest := [part for part in entry.parts if not isinstance(part, OtherPart) or _is_at_home(part, format)]:
             kept.append(structs.replace(entry, parts=rest, native=None))
     return kept
@@ -164,7 +164,7 @@ def _kind(native: Any) -> str:
     return kind if isinstance(kind, str) else "other"
 
 
-# --- calls and results ------------------------------------------------------------------------------------------------
+# Calls and results
 
 
 class _Answer(Struct, frozen=True):
@@ -173,7 +173,7 @@ class _Answer(Struct, frozen=True):
 
 
 def paired(entries: Sequence[DialogueEntry], dangling: Dangling, losses: Losses) -> list[DialogueEntry]:
-    """Every call with its result right behind it; nothing else of either."""
+    """Returns the dialogue with every result directly after its call; unpaired calls and results are removed."""
     if dangling == "keep" or not any(
         isinstance(part, ToolCall | ToolResult) for each in entries for part in each.parts
     ):
@@ -182,7 +182,7 @@ def paired(entries: Sequence[DialogueEntry], dangling: Dangling, losses: Losses)
 
 
 def _answers(entries: Sequence[DialogueEntry], losses: Losses) -> dict[tuple[int, int], _Answer]:
-    """The result of each call, by the place of the call. One result answers one call, the oldest open one of its id."""
+    """Maps the position of each call to its result. A result answers one call, the oldest open one of its id."""
     open_calls: dict[str, deque[tuple[int, int]]] = {}
     answers: dict[tuple[int, int], _Answer] = {}
     for at, entry in enumerate(entries):
@@ -193,12 +193,12 @@ def _answers(entries: Sequence[DialogueEntry], losses: Losses) -> dict[tuple[int
                 if waiting := open_calls.get(part.id):
                     answers[waiting.popleft()] = _Answer(part, entry.message)
                 else:
-                    losses.append(Loss(entry.message.id, "tool_result", f"no call {part.id!r} stands before it"))
+                    losses.append(Loss(entry.message.id, "tool_result", f"no call {part.id!r} comes before it"))
     return answers
 
 
 class _Pairing:
-    """Writes a dialogue anew, with results behind their calls."""
+    """Rewrites a dialogue with results directly after their calls."""
 
     def __init__(self, answers: dict[tuple[int, int], _Answer], dangling: Dangling, losses: Losses) -> None:
         self._answers = answers
@@ -235,7 +235,7 @@ class _Pairing:
                 results.append(DialogueEntry("tool", [result], answer.message))
         if not all(map(_is_same, parts, entry.parts)) or len(parts) != len(entry.parts):
             entry = structs.replace(entry, parts=parts, native=None)
-        # Calls of one run, with nothing in between, were made in parallel.
+        # Consecutive calls were made in parallel.
         if self._calling is not None and self._results and results and self._called_at == at - 1:
             self._calling = structs.replace(self._calling, parts=[*self._calling.parts, *parts], native=None)
         else:
@@ -259,7 +259,7 @@ class _Pairing:
         self._calling, self._results = None, []
 
     def _fresh(self, id: str) -> str:
-        """The id, unless it is taken or holds characters that a provider refuses."""
+        """Returns the id, or a new one if it is used or contains characters that a provider refuses."""
         plain = fresh = plain_name(id) or "call"
         number = self._ids.get(plain, 0)
         while fresh in self._ids:

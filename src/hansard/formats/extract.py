@@ -1,9 +1,9 @@
-"""What every vocabulary has in common: text somewhere inside, calls of tools, and their results.
+"""What all formats have in common: text, tool calls, and their results.
 
-The shapes of the providers do not collide, so one walk reads them all: `tool_calls` and `tool_call_id` (Chat
+The formats of the providers do not collide, so one walk reads them all: `tool_calls` and `tool_call_id` (Chat
 Completions), `function_call` and `function_call_output` items (Responses), `tool_use` and `tool_result` blocks
-(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts), parts that
-name their `part_kind` (Pydantic AI). LangChain wraps its messages in `data` or `kwargs`.
+(Anthropic), `functionCall` and `functionResponse` parts (Gemini), `tool_call` and `tool_result` (our parts), parts with
+a `part_kind` (Pydantic AI). LangChain wraps its messages in `data` or `kwargs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from hansard.model import Message
 
 _TEXT_KEYS = ("text", "content", "parts", "output", "transcript", "refusal", "summary", "thinking")
-# Not here: calls that the provider answers itself, in the same message (`mcp_call`, `server_tool_use`).
+# Not included: calls that the provider answers itself, in the same message (`mcp_call`, `server_tool_use`).
 _CALL_TYPES = ("tool_call", "tool_use", "function_call", "custom_tool_call")
 _RESULT_TYPES = ("tool_result", "function_call_output", "custom_tool_call_output")
 
@@ -32,7 +32,7 @@ NO_LINKS = ToolLinks()
 
 
 def plain_text(message: Message) -> str:
-    """The text of a message, paragraphs apart; nothing of its images, audio or arguments."""
+    """Returns the text of a message, in paragraphs, without images, audio or arguments."""
     return "\n".join(text for text in _texts(message.content) if text)
 
 
@@ -50,13 +50,13 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def _wrapped(item: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields of a message that LangChain or the Claude Agent SDK has wrapped; elsewhere these are no objects."""
+    """Returns the fields of a message that LangChain or the Claude Agent SDK has wrapped, or None."""
     fields = item.get("data") or item.get("kwargs") or item.get("message")
     return fields if isinstance(fields, dict) and "content" in fields else None
 
 
 def tool_links(message: Message) -> ToolLinks:
-    """Which tool calls a message makes and answers, whatever its format."""
+    """Returns which tool calls a message makes and answers, in any format."""
     if isinstance(message.content, str):
         answered = (message.metadata or {}).get("tool_call_id")
         return ToolLinks(results=(answered,)) if isinstance(answered, str) else NO_LINKS

@@ -37,7 +37,7 @@ _FROM_URLS = str.maketrans("-_", "+/")
 _HUMP = re.compile(r"(?<=[a-z])([A-Z])")
 
 
-# --- what the provider takes ------------------------------------------------------------------------------------------
+# What the provider accepts
 
 
 class GeminiBlob(Struct, forbid_unknown_fields=True):
@@ -74,7 +74,7 @@ class GeminiPart(Struct, forbid_unknown_fields=True):
     function_response: FunctionResponse | None = None
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def read(content: Any, role: str) -> Reading:
@@ -101,7 +101,7 @@ def _read_part(piece: Any) -> AnyPart:
 
 
 def _snake_case(value: Any) -> Any:
-    """The part with keys as Python spells them; not what is inside arguments and responses, which are the tool's."""
+    """Returns the part with keys in snake_case, except inside arguments and responses, which are the tool's."""
     if not isinstance(value, dict):
         return value
     return {
@@ -130,11 +130,11 @@ def _part(known: GeminiPart, origin: dict[str, Any]) -> AnyPart:
 
 
 def _output(response: Any) -> tuple[Any, bool]:
-    """What a tool gave, and whether that is an error: Gemini has a key for each, where a response is not an object."""
+    """Returns the output of a tool, and whether it is an error: Gemini has a key for each."""
     if isinstance(response, dict) and len(response) == 1:
         ((key, value),) = response.items()
         if key in ("output", "error"):
-            # A tool may also say so that there was no error.
+            # A tool may also report the absence of an error this way.
             return value if isinstance(value, str) else response, key == "error" and value not in (None, False)
     return response, False
 
@@ -153,11 +153,11 @@ def _is_base64(text: str) -> bool:
 
 
 def _standard(text: str) -> str:
-    """Base64 in the alphabet that the other providers know: Google's SDK writes the one for URLs."""
+    """Returns standard base64, as other providers expect: Google's SDK writes the URL-safe alphabet."""
     return text.translate(_FROM_URLS)
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
@@ -197,7 +197,7 @@ def _pieces(part: AnyPart, entry: DialogueEntry, losses: Losses) -> list[dict[st
         return [{"text": part.text}]
     piece = _media(part) if isinstance(part, Media) else None
     if piece is None:
-        why = "Gemini takes only its own thoughts" if isinstance(part, Reasoning) else "Gemini cannot say it"
+        why = "Gemini accepts only its own thoughts" if isinstance(part, Reasoning) else "Gemini has no part for it"
         losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), why))
         return []
     return [piece]
@@ -228,7 +228,7 @@ def _called(piece: dict[str, Any]) -> dict[str, Any]:
 
 
 def _like_its_call(part: AnyPart, nameless: set[str]) -> AnyPart:
-    """The part; a result without an id where its call has none: the provider pairs them by their order then."""
+    """Returns the part; a result loses its id if its call has none: the provider then pairs them by order."""
     return structs.replace(part, id="") if isinstance(part, ToolResult) and part.id in nameless else part
 
 
@@ -241,7 +241,7 @@ def _response(part: ToolResult, entry: DialogueEntry, losses: Losses) -> list[di
 
 
 def _responses_first(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Responses stand at the head of their content, before what a tool showed or a user added."""
+    """Moves responses to the start of their content, before images of a tool or text of a user."""
     for content in contents:
         pieces = content["parts"]
         content["parts"] = sorted(

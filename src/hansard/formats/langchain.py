@@ -1,4 +1,4 @@
-"""LangChain: a message as `message_to_dict` writes it (`{"type": "human", "data": {…}}`), flat, or as `dumpd` does."""
+"""LangChain: a message as `message_to_dict` writes it (`{"type": "human", "data": {…}}`), flat, or as from `dumpd`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"
 _TYPES = {"user": "human", "assistant": "ai", "system": "system", "developer": "system"}
 
 
-# --- what the framework takes -----------------------------------------------------------------------------------------
+# What the framework accepts
 
 
 class LangchainToolCall(Struct):
@@ -42,7 +42,7 @@ class LangchainToolCall(Struct):
 
 
 class StandardMedia(Struct):
-    """LangChain's own blocks, of the first and the second kind."""
+    """LangChain's own blocks, in their first and second version."""
 
     mime_type: str | None = None
     base64: str | None = None
@@ -72,7 +72,7 @@ class Data(Struct):
     example: bool = False
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def read(content: Any, role: str) -> Reading:
@@ -92,7 +92,7 @@ def read(content: Any, role: str) -> Reading:
 
 
 def _unwrapped(content: dict[str, Any]) -> tuple[Any, Any]:
-    """The kind of message, and its fields."""
+    """Returns the kind of message, and its fields."""
     if content.get("type") == "constructor" and isinstance(path := content.get("id"), list) and path:
         return str(path[-1]).removesuffix("Chunk").removesuffix("Message").lower(), content.get("kwargs")
     if "data" in content:
@@ -102,7 +102,7 @@ def _unwrapped(content: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _is_known(data: dict[str, Any], said: str | None) -> bool:
-    """Whether the framework takes the fields back as they are."""
+    """Whether the framework accepts the fields as they are."""
     try:
         known = msgspec.convert(data, Data)
     except msgspec.ValidationError:
@@ -162,7 +162,7 @@ def _read_result(data: dict[str, Any]) -> ToolResult:
     return ToolResult(data["tool_call_id"], parts if known else content, data.get("status") == "error")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:

@@ -36,7 +36,7 @@ NO_OUTPUT = "(no output)"
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
-# --- what the provider takes ------------------------------------------------------------------------------------------
+# What the provider accepts
 
 
 class Breakpoint(Struct):
@@ -144,7 +144,7 @@ class ToolMessage(Struct, tag_field="role", tag="tool"):
 AnyMessage = UserMessage | SystemMessage | DeveloperMessage | AssistantMessage | ToolMessage
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def read(content: Any, role: str) -> Reading:
@@ -166,7 +166,7 @@ def _read_message(message: dict[str, Any], role: str) -> Reading:
 
 
 def _whole(message: dict[str, Any]) -> dict[str, Any] | None:
-    """The message, where the provider takes it back as it is."""
+    """Returns the message if the provider accepts it as it is."""
     if message.get("tool_calls", True) == [] or not _is_plain(message.get("name", "")):
         return None
     try:
@@ -242,7 +242,7 @@ def _read_result(message: dict[str, Any]) -> ToolResult:
     return ToolResult(message["tool_call_id"], parts if known else "" if content is None else content)
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
@@ -250,7 +250,7 @@ def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     seen: list[dict[str, Any]] = []
     for entry in entries:
         if entry.side != "tool" and seen:
-            # Images that tools gave: only a user can show them, once all results are there.
+            # Images from tools: only a user message can contain them, after all results.
             items.append({"role": "user", "content": seen})
             seen = []
         if entry.is_json:
@@ -289,7 +289,9 @@ def _assistant(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
         elif isinstance(part, Text | Refusal):
             texts.append(cast("dict[str, Any]", write_piece(part, entry, losses)))
         else:
-            losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "an assistant cannot say it"))
+            losses.append(
+                Loss(entry.message.id, str(part.__struct_config__.tag), "an assistant message cannot contain it")
+            )
     if texts:
         plain = len(texts) == 1 and texts[0].keys() == {"type", "text"}
         item["content"] = texts[0]["text"] if plain else texts
@@ -305,7 +307,9 @@ def write_piece(part: AnyPart, entry: DialogueEntry, losses: Losses) -> dict[str
         return {"type": "refusal", "refusal": part.text}
     piece = _media(part)
     if piece is None:
-        losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "Chat Completions cannot say it"))
+        losses.append(
+            Loss(entry.message.id, str(part.__struct_config__.tag), "Chat Completions has no content part for it")
+        )
     return piece
 
 
@@ -343,6 +347,6 @@ def _results(entry: DialogueEntry, seen: list[dict[str, Any]], losses: Losses) -
         ]
         seen += filter(None, shown)
         if part.is_error:
-            losses.append(Loss(entry.message.id, "is_error", "Chat Completions cannot say that a result is an error"))
+            losses.append(Loss(entry.message.id, "is_error", "Chat Completions cannot mark a result as an error"))
         items.append({"role": "tool", "tool_call_id": part.id, "content": result_text(part) or NO_OUTPUT})
     return items

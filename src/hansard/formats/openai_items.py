@@ -1,8 +1,8 @@
-"""The items of OpenAI's Conversations and Responses: checked on their way in, completed on their way out.
+"""The items of OpenAI's Conversations and Responses: checked on input, completed on output.
 
-One item is one message, kept as it came under the format `openai.responses`, with what the API itself fills in: `type`,
-`id`, `status`, and content as a list of parts. The list of types grows by the month, so one that is not known here is
-kept as it is. A message of another format is read as one item or several; several carry the ids `msg_x.0`, `msg_x.1`.
+One item is one message, stored as it came in the format `openai.responses`, with the fields that the API itself fills
+in: `type`, `id`, `status`, and content as a list of parts. New types appear often, so an unknown one is stored as it
+is. A message of another format is read as one item or several; several have the ids `msg_x.0`, `msg_x.1`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN = {"complete": "completed", "in_progress": "in_progress"}
 
 
 class BadItem(Exception):
-    """An item that is not one: what is wrong, where, and OpenAI's name for it."""
+    """An invalid item: what is wrong, where, and OpenAI's name for it."""
 
     def __init__(self, what: str, param: str, code: str) -> None:
         super().__init__(what)
@@ -37,9 +37,9 @@ class _Kind(Struct, frozen=True):
     prefix: str
     role: str = "assistant"
     needs: Mapping[str, Any] = {}
-    """Fields that must be there, and what they are."""
+    """Required fields, and their types."""
     fills: Mapping[str, Any] = {}
-    """Fields that the API fills in where they are missing."""
+    """Fields that the API fills in if they are missing."""
 
 
 _DONE = {"status": "completed"}
@@ -78,7 +78,7 @@ _KINDS: dict[str, _Kind] = {
 UNKNOWN_PREFIX = "item_"
 _UNKNOWN = _Kind(UNKNOWN_PREFIX)
 KINDS = tuple(_KINDS)
-"""The types of items that are known."""
+"""The known types of items."""
 
 _PIECES: dict[str, dict[str, Any]] = {
     "input_text": {"text": str},
@@ -96,22 +96,22 @@ _PIECE_FILLS: dict[str, dict[str, Any]] = {
 _NAMES = {str: "a string", list: "an array", dict: "an object", bool: "a boolean", (str, list): "a string or an array"}
 
 
-# --- on the way in ----------------------------------------------------------------------------------------------------
+# Input
 
 
 def kind_of(item: Mapping[str, Any]) -> str:
-    """The type of an item: one that has only a role is a message."""
+    """Returns the type of an item: one that has only a role is a message."""
     kind = item.get("type")
     return kind if isinstance(kind, str) else "message" if "role" in item else "item_reference"
 
 
 def prefix_of(item: Mapping[str, Any]) -> str:
-    """How the id of such an item begins."""
+    """Returns how the id of such an item begins."""
     return _KINDS.get(kind_of(item), _UNKNOWN).prefix
 
 
 def checked(item: Any, where: str) -> dict[str, Any]:
-    """An item as the API keeps it: as it came, with what was left out filled in. `BadItem` when it is none."""
+    """Returns an item as the API stores it: as it came, with missing fields filled in. `BadItem` if it is invalid."""
     if not isinstance(item, dict):
         raise _wrong_type(where, "an object", item)
     if not isinstance(item.get("type"), str | None) or item.get("type") == "":
@@ -180,7 +180,7 @@ def _wrong_type(where: str, wanted: str, given: Any) -> BadItem:
 
 
 def message_of(item: dict[str, Any], id: str) -> Message:
-    """The message that keeps a checked item."""
+    """Returns the message that stores a checked item."""
     kind = item["type"]
     role = item["role"] if kind == "message" else _KINDS.get(kind, _UNKNOWN).role
     status = item.get("status")
@@ -193,11 +193,11 @@ def message_of(item: dict[str, Any], id: str) -> Message:
     )
 
 
-# --- on the way out ---------------------------------------------------------------------------------------------------
+# Output
 
 
 def items_of(message: Message) -> list[dict[str, Any]]:
-    """A message as items: at least one, whatever its format."""
+    """Returns a message as items: at least one, in any format."""
     if message.format == FORMAT:
         content = message.content
         if is_item(content):
@@ -210,7 +210,7 @@ def items_of(message: Message) -> list[dict[str, Any]]:
 
 
 def is_item(content: Any) -> bool:
-    """Whether it is an item, of whatever type, and no part of one."""
+    """Whether it is an item of any type, and not a part of one."""
     if not isinstance(content, dict):
         return False
     return "role" in content or (isinstance(content.get("type"), str) and content["type"] not in _PIECE_TYPES)
@@ -221,7 +221,7 @@ _PIECE_TYPES = frozenset({*_PIECES, *_PIECE_FILLS, "input_file", "input_audio"})
 
 def _numbered(items: list[dict[str, Any]], message: Message) -> list[dict[str, Any]]:
     if not items:
-        # Nothing of it can be said in these words; that it is there can.
+        # The format cannot represent any of its content: show its text.
         items = [{"role": message.role, "content": message.text}]
     if len(items) == 1:
         return [_completed(items[0], message, message.id)]
@@ -249,7 +249,7 @@ def _filled(item: dict[str, Any], fills: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_pieces(item: dict[str, Any]) -> dict[str, Any]:
-    """A message whose content is a list of parts, each with what the API says about it."""
+    """Returns a message whose content is a list of parts, each completed as the API does it."""
     content = item.get("content")
     if isinstance(content, list):
         pieces = [_whole_piece(piece, item) for piece in content]
@@ -277,16 +277,16 @@ def _text_piece(text: Any, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_piece(value: Any) -> bool:
-    """Whether it is a part of a message, of a type that is known."""
+    """Whether it is a part of a message, of a known type."""
     return isinstance(value, dict) and value.get("type") in _PIECE_TYPES
 
 
-# --- ids of one item of several ---------------------------------------------------------------------------------------
+# Ids of one item of several
 
 _PART = re.compile(r"(.+)\.(\d{1,6})", re.DOTALL)
 
 
 def split_id(id: str) -> tuple[str, int] | None:
-    """The message and the number that the id of one item of several names."""
+    """Returns the message and the number that the id of one item of several names."""
     found = _PART.fullmatch(id)
     return None if found is None else (found[1], int(found[2]))

@@ -1,8 +1,8 @@
-"""OpenAI's Realtime: a conversation item, as its events carry it. What was spoken is read as its transcript.
+"""OpenAI's Realtime: a conversation item, as in its events. Speech is read as its transcript.
 
-As a target it gives items for `conversation.item.create`. They carry ids made from those of their messages, as short as
-the API wants them; of a message that becomes several items, the later ones end in `.1`, `.2` and so on. Audio that an
-assistant spoke cannot be created: it becomes text.
+As a target it produces items for `conversation.item.create`. Their ids are made from those of their messages, as short
+as the API requires; if a message becomes several items, the later ones end in `.1`, `.2` and so on. An assistant's
+audio cannot be created: it becomes text.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FunctionOutput(Struct, tag="function_call_output"):
 AnyItem = RealtimeFunctionCall | FunctionOutput
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def read(content: Any, role: str) -> Reading:
@@ -104,11 +104,11 @@ def _read_audio(piece: dict[str, Any]) -> AnyPart:
     return Audio("audio/pcm", audio) if isinstance(audio, str) and audio else Text("")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def item_id(message_id: str, number: int = 0) -> str:
-    """The id of an item that is made of a message: the message's own where the API takes it."""
+    """Returns the id of an item that is made from a message: the message's own if the API accepts it."""
     id = f"{message_id}.{number}" if number else message_id
     if len(id) <= _ID_LENGTH and id.isascii() and id.replace("_", "").replace("-", "").replace(".", "").isalnum():
         return id
@@ -166,5 +166,5 @@ def _call(part: ToolCall) -> dict[str, Any]:
 
 def _output(part: ToolResult, entry: DialogueEntry, losses: Losses) -> dict[str, Any]:
     if part.is_error:
-        losses.append(Loss(entry.message.id, "is_error", "Realtime cannot say that a result is an error"))
+        losses.append(Loss(entry.message.id, "is_error", "Realtime cannot mark a result as an error"))
     return {"type": "function_call_output", "call_id": part.id, "output": result_text(part) or NO_OUTPUT}

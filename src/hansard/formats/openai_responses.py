@@ -35,7 +35,7 @@ FORMAT = "openai.responses"
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-# --- what the provider takes ------------------------------------------------------------------------------------------
+# What the provider accepts
 
 
 class InputText(Struct, tag="input_text"):
@@ -172,14 +172,14 @@ AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem | HostedItem
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 PAIRED = (*_CALLS, *_OUTPUTS)
-"""What every provider has a word for: calls of tools and their answers."""
+"""Tool calls and their results, which every provider can represent."""
 _LED_TO = ("mcp_approval_request", "mcp_list_tools", "program")
-"""What reasoning leads to, beside words and calls."""
+"""What may follow reasoning, besides text and calls."""
 _UNCHECKED = ("async", "caller")
-"""Optional fields of calls that we do not look into; a call that has one is written anew."""
+"""Optional fields of calls that are not checked here; a call that has one is rewritten."""
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def read(content: Any, role: str) -> Reading:
@@ -218,7 +218,7 @@ def _known_item(item: dict[str, Any], known: AnyItem) -> AnyPart:
         return Reasoning(text, native=item, origin=FORMAT)
     origin: dict[str, Any] = {}
     if all(item.get(name) is None for name in _UNCHECKED):
-        # The SDKs write null for what a call does not have, and the provider takes none.
+        # The SDKs write null for missing fields, and the provider refuses null.
         said = {name: value for name, value in item.items() if value is not None}
         origin = {"native": said if len(said) < len(item) else item, "origin": FORMAT}
     if isinstance(known, CustomCallItem):
@@ -244,7 +244,7 @@ def _read_piece(piece: Any) -> AnyPart:
         return OtherPart(native=piece, origin=FORMAT)
     origin: dict[str, Any] = {"native": piece, "origin": FORMAT}
     if isinstance(known, InputText | OutputText):
-        # The two differ by the side that says it: text is always written anew.
+        # The two types differ by side, so text is always rewritten.
         return Text(known.text)
     if isinstance(known, OutputRefusal):
         return Refusal(known.refusal)
@@ -266,7 +266,7 @@ def _read_file(known: InputFile, origin: dict[str, Any]) -> AnyPart:
     )
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
@@ -306,7 +306,9 @@ def _assistant(entry: DialogueEntry, kinds: dict[str, str], losses: Losses) -> l
         elif isinstance(part, Text | Refusal):
             items.append({"role": "assistant", "content": part.text})
         else:
-            losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "an assistant cannot say it"))
+            losses.append(
+                Loss(entry.message.id, str(part.__struct_config__.tag), "an assistant message cannot contain it")
+            )
     return items
 
 
@@ -318,7 +320,7 @@ def _piece(part: AnyPart, entry: DialogueEntry, losses: Losses) -> dict[str, Any
         return {"detail": "auto", **native} if isinstance(part, ImagePart) else native
     piece = _media(part)
     if piece is None:
-        losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "Responses cannot say it"))
+        losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "Responses has no content part for it"))
     return piece
 
 
@@ -351,12 +353,12 @@ def _output(part: ToolResult, entry: DialogueEntry, kinds: dict[str, str], losse
     kind = kinds.get(part.id, "function_call_output")
     output = _content(result_parts(part), entry, losses) or NO_OUTPUT
     if part.is_error:
-        losses.append(Loss(entry.message.id, "is_error", "Responses cannot say that a result is an error"))
+        losses.append(Loss(entry.message.id, "is_error", "Responses cannot mark a result as an error"))
     return {"type": kind, "call_id": part.id, "output": output}
 
 
 def _without_lone_reasoning(items: list[dict[str, Any]], losses: Losses) -> list[dict[str, Any]]:
-    """Reasoning must be followed by what it led to: where that is gone, it goes too."""
+    """Removes reasoning that is not followed by what it led to."""
     kept: list[dict[str, Any]] = []
     following = False
     for item in reversed(items):
@@ -371,7 +373,7 @@ def _without_lone_reasoning(items: list[dict[str, Any]], losses: Losses) -> list
 
 
 def _without_lone_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Calls without their `id` where no reasoning stands before them.
+    """Removes the `id` of calls that have no reasoning before them.
 
     By that id OpenAI knows which reasoning led to a call, and refuses the call without it: a window may have cut
     between them. A call without an id needs none; its result is found by `call_id`.

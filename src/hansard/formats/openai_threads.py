@@ -1,8 +1,8 @@
-"""The messages of OpenAI's Threads (Assistants), which say less than a history can hold.
+"""The messages of OpenAI's Threads (Assistants), which can hold less than a history.
 
-What comes in is a message of Chat Completions, but for files that stand in the content, and is kept as one, under the
-format `openai.chat`. Its attachments, which Chat Completions does not know, lie in the message's metadata. On the way
-out a thread shows what users and assistants said, in text and images: calls, results and instructions are left out.
+On input a message is one of Chat Completions, except for files in the content, and is stored as one, in the format
+`openai.chat`. Its attachments, which Chat Completions does not have, are stored in the message's metadata. On output a
+thread shows the text and images of users and assistants: calls, results and instructions are left out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hansard.model import Message
 ROLES = ("user", "assistant")
 SHOWN_ROLES = (*ROLES, "agent")
 ATTACHMENTS = "openai.attachments"
-"""Where a message's metadata keeps them."""
+"""The key of a message's metadata that holds them."""
 
 _PARTS = {"text": "text", "image_file": "image_file", "image_url": "image_url"}
 
 
 def message_of(given: dict[str, Any], id: str, metadata: dict[str, str], where: str) -> Message:
-    """The message that keeps what was sent. `BadItem` when it is none."""
+    """Returns the message that stores what was sent. `BadItem` if it is invalid."""
     role = given.get("role")
     if role not in ROLES:
         what = "Missing required parameter" if role is None else "Invalid value. Supported are 'user' and 'assistant'"
@@ -67,11 +67,11 @@ def _attachments(given: Any, where: str) -> list[Any]:
     return given
 
 
-# --- on the way out ---------------------------------------------------------------------------------------------------
+# Output
 
 
 def content_of(message: Message) -> list[dict[str, Any]] | None:
-    """What a thread shows of a message; None when it shows nothing."""
+    """Returns what a thread shows of a message; None if it shows nothing."""
     if message.role not in SHOWN_ROLES:
         return None
     native = message.content

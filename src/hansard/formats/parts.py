@@ -1,11 +1,11 @@
-"""Our own vocabulary: what every provider's content is made of.
+"""Our own format: the parts that every provider's content consists of.
 
 A part is a frozen value. One that was read from a provider's content remembers the piece that it was read from, so that
-writing it back in the same format gives that very piece. What a format has no word for, or what is malformed, becomes
-`OtherPart`: kept, shown, never a crash.
+writing it back in the same format returns exactly that piece. Content that a format cannot represent, or that is
+malformed, becomes `OtherPart`: stored and shown, never a crash.
 
-As content of the format `parts`, a part is the JSON object of the same fields, with its kind as `type`:
-`{"type": "tool_call", "id": "t1", "name": "weather", "arguments": {"city": "Oslo"}}`.
+As content of the format `parts`, a part is the JSON object of the same fields, with its kind as `type`: `{"type":
+"tool_call", "id": "t1", "name": "weather", "arguments": {"city": "Oslo"}}`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Text(Part, frozen=True, tag="text"):
 
 
 class Media(Part, frozen=True):
-    """Bytes as base64 (`data`), or where they are: `url`, or a provider's `file_id`."""
+    """Bytes as base64 (`data`), or a reference to them: `url`, or a provider's `file_id`."""
 
     media_type: str | None = None
     data: str | None = None
@@ -59,7 +59,7 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
     id: str
     name: str
     arguments: Any = msgspec.field(default_factory=dict)
-    """An object; text where the model wrote no valid JSON, or for tools that take free text."""
+    """An object; text if the model wrote invalid JSON, or for tools that take free text."""
 
 
 class ToolResult(Part, frozen=True, tag="tool_result"):
@@ -71,7 +71,7 @@ class ToolResult(Part, frozen=True, tag="tool_result"):
 
 
 class Reasoning(Part, frozen=True, tag="reasoning"):
-    """What a model thought. Only its own provider takes it back, with the signature that its native piece carries."""
+    """A model's reasoning. Only its own provider accepts it again, with the signature in its native piece."""
 
     text: str = ""
 
@@ -81,24 +81,24 @@ class Refusal(Part, frozen=True, tag="refusal"):
 
 
 class OtherPart(Part, frozen=True, tag="other"):
-    """What a format has no word for, or what is malformed."""
+    """Content that our parts cannot represent, or that is malformed."""
 
     is_hosted: bool = False
-    """A tool that its provider ran itself, well formed: that provider takes it back, and nobody else."""
+    """A tool that its provider ran itself, well formed: only that provider accepts it again."""
 
 
 AnyPart = Text | ImagePart | Audio | Document | ToolCall | ToolResult | Reasoning | Refusal | OtherPart
 
 
 class Reading(Struct, frozen=True):
-    """Content taken apart."""
+    """Content split into parts."""
 
     parts: list[AnyPart]
     role: str | None = None
     """The role that the content itself names."""
     name: str | None = None
     native: Any = None
-    """The whole content, where its provider would take it back as it is."""
+    """The whole content, if its provider would accept it as it is."""
 
 
 def read(content: Any, role: str) -> Reading:
@@ -115,14 +115,14 @@ def _part(item: Any) -> AnyPart:
         part: AnyPart = msgspec.convert(item, AnyPart)
     except msgspec.ValidationError:
         return OtherPart(native=item, origin=FORMAT)
-    # What a caller claims to be the native piece is not believed: it would be sent to a provider unchecked.
+    # A native piece in the input is not trusted: it would be sent to a provider unchecked.
     if isinstance(part, OtherPart):
         return msgspec.structs.replace(part, is_hosted=False, origin="" if part.origin == "json" else part.origin)
     return msgspec.structs.replace(part, native=None, origin="") if part.origin else part
 
 
 def to_json(part: AnyPart) -> dict[str, Any]:
-    """The part as content of the format `parts`; only what we have no word for keeps its native piece."""
+    """Returns the part as content of the format `parts`; only other parts keep their native piece."""
     if isinstance(part, OtherPart):
         part = msgspec.structs.replace(part, is_hosted=False)
     else:
@@ -134,7 +134,7 @@ def to_json(part: AnyPart) -> dict[str, Any]:
 
 
 def result_parts(result: ToolResult) -> list[AnyPart]:
-    """The output of a tool as parts, whatever JSON it is."""
+    """Returns the output of a tool, any JSON, as parts."""
     output = result.output
     if isinstance(output, str):
         return [Text(output)] if output.strip() else []
@@ -150,7 +150,7 @@ def result_text(result: ToolResult) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as text: text as it is, anything else as JSON."""
+    """Returns a JSON value as text: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(_plain(value)).decode()
 
 
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
 
 
 def arguments_of(text: str) -> Any:
-    """The arguments of a call, from the JSON text that most providers send; the text itself where it is no object."""
+    """Returns the arguments of a call from JSON text, as most providers send it; the text if it is not an object."""
     if codec.is_deep(text):
         return text
     try:
@@ -172,14 +172,14 @@ def arguments_of(text: str) -> Any:
 
 
 def arguments_object(call: ToolCall) -> dict[str, Any]:
-    """The arguments as an object, for providers that know nothing else."""
+    """Returns the arguments as an object, for providers that accept nothing else."""
     if isinstance(call.arguments, dict):
         return call.arguments
     return {"input": call.arguments}
 
 
 def tool_name(call: ToolCall) -> str:
-    """The tool's name in characters that OpenAI and Anthropic take: others, and MCP servers, know more."""
+    """Returns the tool's name in characters that OpenAI and Anthropic accept; others, and MCP servers, allow more."""
     return plain_name(call.name) or "tool"
 
 
@@ -188,14 +188,14 @@ def plain_name(name: str) -> str:
 
 
 def data_url(media: Media, default_type: str) -> str | None:
-    """Where a provider finds the bytes: a URL, or the bytes themselves as one."""
+    """Returns a URL of the bytes: their own, or a `data:` URL."""
     if media.data:
         return f"data:{media.media_type or default_type};base64,{media.data}"
     return media.url or None
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:
-    """`(media type, base64)` of a `data:` URL."""
+    """Returns `(media type, base64)` of a `data:` URL."""
     if not url.startswith("data:"):
         return None
     head, comma, data = url[5:].partition(",")

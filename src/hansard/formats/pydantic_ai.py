@@ -1,7 +1,7 @@
-"""Pydantic AI: a request or a response as its type adapter writes them. Only read; messages are written by Pydantic AI.
+"""Pydantic AI: a request or a response as its type adapter writes them. Read only: Pydantic AI writes its own.
 
-A request may hold instructions beside what the user said. They are the agent's own, not part of the conversation, and
-are read only where a request holds nothing else.
+A request may hold instructions besides the user's content. They are the agent's own, not part of the conversation, and
+are read only if a request holds nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every format by its name, and a history of any formats in the words of one.
+"""Every format by its name, and the conversion of a history of any formats to one.
 
-A format is a module with `read(content, role) -> Reading` and `write(entries, losses) -> Written`. Modules are
-imported when their format first occurs. `json` passes through as it is; a format that is not known is read as its text.
+A format is a module with `read(content, role) -> Reading` and `write(entries, losses) -> Written`. Modules are imported
+when their format first occurs. `json` is passed through as it is; an unknown format is read as its text.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Format(Protocol):
 
 
 class Converted(list[Any]):
-    """A history in a provider's words: a list to hand over, and what stands beside it.
+    """A history in a provider's format: a list to pass on, with attributes.
 
-    `system` holds the instructions, for providers that take them apart from the messages. `losses` says what the
-    provider cannot be told.
+    `system` holds the instructions, for providers that separate them from the messages. `losses` lists what the
+    provider's format cannot represent.
     """
 
     system: Any
@@ -74,7 +74,7 @@ def _format(name: str) -> Format:
 
 
 def read(message: Message) -> Reading:
-    """The parts of a message, whatever its format. Never fails: what cannot be understood is `OtherPart`."""
+    """Returns the parts of a message of any format. Never fails: content that cannot be understood is `OtherPart`."""
     content, name = message.content, message.format
     if isinstance(content, str):
         if message.metadata and (answered := tool_links(message).results):
@@ -95,14 +95,14 @@ def _read_unknown(message: Message) -> Reading:
 
 
 def write(reading: Reading, format: str, message: Message) -> list[Any]:
-    """The message in the words of a format: its very content where that is its own."""
+    """Returns the message in a format: its own content if that is its format."""
     if message.format == format:
         return [message.content]
     return list(convert_readings([(message, reading)], format, dangling="keep"))
 
 
 def convert(messages: Iterable[Message], format: str, *, dangling: Dangling = "drop") -> Converted:
-    """A history in the words of a provider, valid by its rules. `dangling`: what becomes of calls without a result."""
+    """Converts a history to a provider's format, valid by its rules. `dangling` is for calls without a result."""
     if isinstance(messages, type) or not isinstance(messages, Iterable):
         raise ValidationError(f"messages must be a list of messages, not a {type(messages).__name__}")
     return convert_readings([(_checked(each), read(each)) for each in messages], format, dangling=dangling)
@@ -111,7 +111,7 @@ def convert(messages: Iterable[Message], format: str, *, dangling: Dangling = "d
 def _checked(message: object) -> Message:
     if not isinstance(message, Message):
         raise ValidationError(
-            f"messages must be Message values, as get_messages gives them, not {type(message).__name__}"
+            f"messages must be Message values, as get_messages returns them, not {type(message).__name__}"
         )
     return message
 
@@ -119,7 +119,7 @@ def _checked(message: object) -> Message:
 def convert_readings(
     readings: Iterable[tuple[Message, Reading]], format: str, *, dangling: Dangling = "drop"
 ) -> Converted:
-    """The same for messages that were taken apart already, and perhaps changed on the way."""
+    """The same for messages that are already split into parts, and perhaps changed."""
     if dangling not in ("drop", "close", "keep"):
         raise ValidationError(f"dangling is {shown(dangling)}: one of 'drop', 'close', 'keep'")
     target = format_named(format)
@@ -130,7 +130,7 @@ def convert_readings(
             entries.append(dialogue.passing(message, reading))
             continue
         said = dialogue.split(message, reading)
-        # The whole native content is of use only where it came from.
+        # The whole native content is valid only in its own format.
         entries += said if message.format == format else map(_unwrapped, said)
     if format != "parts":
         entries = dialogue.without_others(entries, format, losses)
@@ -143,25 +143,25 @@ def _unwrapped(entry: DialogueEntry) -> DialogueEntry:
 
 
 def to_openai_input(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-    """A history as the `messages` of OpenAI's Chat Completions."""
+    """Converts a history to the `messages` of OpenAI's Chat Completions."""
     return convert(messages, "openai.chat", dangling=dangling)
 
 
 def to_openai_responses(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-    """A history as the `input` of OpenAI's Responses."""
+    """Converts a history to the `input` of OpenAI's Responses."""
     return convert(messages, "openai.responses", dangling=dangling)
 
 
 def to_anthropic_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-    """A history as Anthropic's `messages`; its `system` goes into the argument of that name."""
+    """Converts a history to Anthropic's `messages`; pass its `system` as the argument of that name."""
     return convert(messages, "anthropic", dangling=dangling)
 
 
 def to_gemini_contents(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-    """A history as Gemini's `contents`; its `system` goes into the configuration's `system_instruction`."""
+    """Converts a history to Gemini's `contents`; pass its `system` as the configuration's `system_instruction`."""
     return convert(messages, "gemini", dangling=dangling)
 
 
 def to_langchain_messages(messages: Iterable[Message], *, dangling: Dangling = "drop") -> Converted:
-    """A history as dictionaries that LangChain's `messages_from_dict` takes."""
+    """Converts a history to dictionaries for LangChain's `messages_from_dict`."""
     return convert(messages, "langchain", dangling=dangling)

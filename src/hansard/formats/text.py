@@ -1,4 +1,4 @@
-"""The format `text`: content is a string. As a target it is a transcript, one line of speech after another."""
+"""The format `text`: content is a string. As a target it is a transcript, one line for each message."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def _text(part: AnyPart, entry: DialogueEntry, losses: Losses) -> str:
         return f"[result {result_text(part)}]"
     if isinstance(part, OtherPart) and entry.is_json:
         return as_text(part.native)
-    losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "text cannot say it"))
+    losses.append(Loss(entry.message.id, str(part.__struct_config__.tag), "text cannot represent it"))
     return ""
