@@ -1,4 +1,4 @@
-"""Text to search terms, and queries over them: the same on every backend, on both sides of a search. Pure functions."""
+"""Text to search terms, and queries over them: the same on every backend, for texts and queries. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hansard.analysis.terms import GAP, Terms, Word, analyse, columns, spans
 from hansard.analysis.texts import searchable, searchable_text
 
 VERSION = 2
-"""Grows when the same text would give other terms: an index of another version must be built anew."""
+"""Incremented when the same text would produce other terms: an index of another version must be rebuilt."""
 
 __all__ = [
     "GAP",

@@ -1,4 +1,4 @@
-"""What the Store asks of an index, and what it gets back. The scan answers the same questions where there is none."""
+"""What the Store asks of a search index, and the result. Without an index, the scan answers the same."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hansard.analysis.queries import Query
 from hansard.model import Conversation, Message, to_micros
 
 Position = tuple[int, int, str]
-"""`(created_at in microseconds, seq, conversation id)`: the order of search, newest first, the same everywhere."""
+"""`(created_at in microseconds, seq, conversation id)`: the order of search results, newest first, on every backend."""
 
 
 class Lookup(Struct, frozen=True, gc=False):
-    """Which messages to look for, and where. The tenant, and the user of a view, are in the context."""
+    """Which messages to search for, and where. The tenant, and the user of a view, are in the context."""
 
     query: Query
     conversation_id: str | None = None
     branch: str | None = None
-    """None: the active one of each conversation. Only with a conversation."""
+    """None for the active branch of each conversation. Only with a conversation."""
     all_branches: bool = False
     user_id: str | None = None
     agent_id: str | None = None
@@ -35,7 +35,7 @@ class Lookup(Struct, frozen=True, gc=False):
 
 
 class Match(Struct, frozen=True, gc=False):
-    """A message that was found. Its blobs are references still."""
+    """A message that was found. Its blobs are still references."""
 
     conversation: Conversation
     message: Message
@@ -46,12 +46,12 @@ class Match(Struct, frozen=True, gc=False):
 
 
 class Matches(Struct, frozen=True):
-    """The newest that match, newest first."""
+    """The newest matches, newest first."""
 
     found: list[Match]
     has_more: bool = False
     complete: bool = True
-    """False when the search stopped at its bound before it had looked at everything."""
+    """False if the search stopped at its limit before it had compared everything."""
 
 
 def position_of(message: Message) -> Position:

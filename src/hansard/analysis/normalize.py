@@ -1,9 +1,9 @@
-"""What counts as the same word: case and accents folded, common endings taken off.
+"""Decides what counts as the same word: case and accents are folded, common endings removed.
 
-The language of a message is not known, and one message may hold several. So the endings are few and careful, and the
-same function runs on text and query: a stem need not be a word, it must only be the same for the forms of one. Latin
-words lose those of English and German; Cyrillic ones those of Russian nouns and adjectives; Arabic ones the article;
-Devanagari ones the plurals of Hindi.
+The language of a message is not known, and one message may hold several. So the endings are few and conservative, and
+the same function runs on text and query: a stem need not be a word, it must only be the same for the forms of one.
+Latin words lose English and German endings; Cyrillic ones those of Russian nouns and adjectives; Arabic ones the
+article; Devanagari ones the plurals of Hindi.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import unicodedata
 
 LONGEST = 40
-"""Characters of a term that count: what is longer is noise, and would only fill the index."""
+"""The most characters of a term: longer ones are noise, and would only fill the index."""
 
 # Latin accents, Hebrew points, the tatweel and vowel marks of Arabic, the nukta. Other marks are part of the letter.
 _MARKS = re.compile(r"[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u0655\u0670\u093c]+")
@@ -27,7 +27,7 @@ _LETTERS = str.maketrans(
         "þ": "th",
         "ð": "d",
         "ς": "σ",
-        # Arabic letters that are written one for the other, and those of Persian and Urdu.
+        # Arabic letters that are used interchangeably, and those of Persian and Urdu.
         "ٱ": "ا",
         "ى": "ي",
         "ی": "ي",
@@ -41,11 +41,11 @@ _TYPED_UMLAUT = re.compile("([aou])e")
 _VOWELS = frozenset("aeiouy")
 _NO_VERB_ENDINGS = ("eed", "embed", "schied", "schmied", "glied")
 _SHORTEST = ("be", "do", "go")
-"""Verbs of two letters: what else is left of `Laing` or `coed` is another word."""
+"""Verbs of two letters. Other two-letter rests, as of `Laing` or `coed`, are not verbs."""
 # A nasal before a consonant may be written as a letter or as a dot: हिन्दी, हिंदी.
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])|ँ")
 
-# Of folded words, in which й is и and ё is е; the longest that fits goes.
+# For folded words, in which й is и and ё is е; the longest match is removed.
 _CYRILLIC = re.compile(
     "(?:иями|иях|иям|ием|иеи|ями|ами|ыми|ими|ого|его|ому|ему|"
     "ые|ие|ыи|ии|ои|ая|яя|ое|ее|ым|им|ом|ем|ых|их|ую|юю|ою|ею|ев|ов|еи|ью|ия|ья|ье|ию|ах|ях|ам|ям|"
@@ -58,7 +58,7 @@ _HINDI_REST = 2
 
 
 def fold(word: str) -> str:
-    """Without case and accents. Expects NFKC."""
+    """Returns the word without case and accents. Expects NFKC."""
     if word.isascii():
         return word.lower()
     plain = _MARKS.sub("", unicodedata.normalize("NFD", word.casefold()))
@@ -66,18 +66,18 @@ def fold(word: str) -> str:
 
 
 def spelled_out(word: str) -> str | None:
-    """A word with umlauts as it is typed without them: `Müller`, `mueller`."""
+    """Returns a word with umlauts as it is typed without them: `Müller`, `mueller`."""
     lower = word.casefold()
     return fold(lower.translate(_UMLAUTS)) if _UMLAUT.search(lower) else None
 
 
 def as_if_umlaut(word: str) -> str:
-    """The stem that a folded word has where it is written with umlauts: of `mueller`, that of `Müller`."""
+    """Returns the stem that a folded word has when written with umlauts: for `mueller`, that of `Müller`."""
     return stem(_TYPED_UMLAUT.sub(r"\1", word) if word.isascii() else word, umlaut=True)
 
 
 def stem(word: str, *, umlaut: bool = False) -> str:
-    """A folded word without its ending. `umlaut`: it had one, so `er` may be the ending of a plural (`Häuser`)."""
+    """Returns a folded word without its ending. With `umlaut` the word had one, so `er` may be a plural (`Häuser`)."""
     if len(word) < 4:
         return word
     if not word.isascii():
@@ -134,7 +134,7 @@ def _without_case_ending(word: str, *, umlaut: bool) -> str:
 
 
 def _without_double(word: str) -> str:
-    """`cancelled` and `cancel`, `modeling` and `modelling`."""
+    """Removes a doubled consonant: `cancelled` and `cancel`, `modeling` and `modelling`."""
     return word[:-1] if word.endswith("ll") and len(word) > 5 else word
 
 
@@ -150,5 +150,5 @@ def _other_stem(word: str) -> str:
         plural = _HINDI.search(word)
         if plural and plural.start() >= _HINDI_REST:
             kept = "".join(filter(None, plural.groups()))
-            return word[: plural.start()] + ("ी" if kept == "ि" else kept)  # बेटियां is more than one बेटी
+            return word[: plural.start()] + ("ी" if kept == "ि" else kept)  # बेटियां is the plural of बेटी
     return word

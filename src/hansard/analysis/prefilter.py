@@ -1,8 +1,8 @@
-"""A quick look at a text that tells most of those a query cannot match from the rest, which are then analysed.
+"""A quick test that excludes most texts that a query cannot match; only the others are analysed.
 
-In a text of ASCII, East Asian characters and emoji every term stands as it is, but for its case, an apostrophe, the `y`
-of a singular (`replies`, `reply`) and the `e` of a verb (`saving`, `save`). So a word that is not part of the lowered
-text is no term of it. Any other text passes.
+In a text of ASCII, East Asian characters and emoji every term occurs as it is, except for its case, an apostrophe, the
+`y` of a singular (`replies`, `reply`) and the `e` of a verb (`saving`, `save`). So a word that is not part of the
+lowered text is not a term of it. Any other text passes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_PLAIN = re.compile(
 
 
 class Sieve:
-    """Lets every text pass that a query matches, and few others."""
+    """Passes every text that a query matches, and few others."""
 
     def __init__(self, query: Query) -> None:
         self._groups = [[row for clause in group for row in _needles(clause)] for group in query.groups]

@@ -1,8 +1,8 @@
-"""What people type into a search box, as conditions on terms.
+"""Parses what people type into a search box as conditions on terms.
 
-Words are all wanted; `"a phrase"` in this order; `start*` any word that begins so; `-word` and `-"a phrase"` not; `a OR
-b` either. Everything else is text: no character is an error, and a query without a word finds nothing. What stands
-together without a space (`user_id`, `src/app.py`, 東京) is wanted in this order.
+All words are required; `"a phrase"` in this order; `start*` matches any word that begins so; `-word` and `-"a phrase"`
+exclude; `a OR b` is either. Everything else is text: no character is an error, and a query without a word finds
+nothing. Text written together without a space (`user_id`, `src/app.py`, 東京) must occur in this order.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hansard.analysis.terms import Terms, Word, spans
 from hansard.limits import MOST_TERMS
 
 MAX_CLAUSES = MOST_TERMS
-"""Words and phrases of a query that are read."""
+"""The most words and phrases of a query that are read."""
 MAX_PARTS = 64
-"""Terms of one phrase that count."""
+"""The most terms of one phrase that count."""
 MAX_CHARACTERS = 10_000
-"""Characters of a query that are read."""
+"""The most characters of a query that are read."""
 _REMEMBERED = 200
-"""Characters of a query that is read once for all."""
+"""The most characters of a query whose parse result is cached."""
 
 _QUOTES = str.maketrans("“”„‟＂", '"""""')
 _DIGITS = re.compile("[1-9][0-9]{3,14}")
@@ -34,7 +34,7 @@ _PIECE = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 
 
 class Phrase(Struct, frozen=True, gc=False):
-    """Terms that must follow each other; a single one may also be one of the other ways to write a word."""
+    """Terms that must follow each other; a single one may also be another spelling of a word."""
 
     parts: tuple[str, ...]
     prefix: bool = False
@@ -54,7 +54,7 @@ class Phrase(Struct, frozen=True, gc=False):
         return next(self.places(words), None) is not None
 
     def places(self, words: Sequence[str]) -> Iterator[int]:
-        """Where in a row of words it begins."""
+        """Yields the positions at which it begins in a list of words."""
         first, size = self.parts[0], len(self.parts)
         at = -1
         for _ in range(words.count(first)):
@@ -73,7 +73,7 @@ class Phrase(Struct, frozen=True, gc=False):
 
 
 class Clause(Struct, frozen=True, gc=False):
-    """One word or phrase, with its other spellings: any of the rows will do."""
+    """One word or phrase, with its other spellings: any of the phrases may match."""
 
     rows: tuple[Phrase, ...]
 
@@ -82,7 +82,7 @@ class Clause(Struct, frozen=True, gc=False):
 
 
 class Query(Struct, frozen=True, gc=False):
-    """Of each group one clause must be there, and none of the excluded."""
+    """Matches if one clause of each group occurs, and none of the excluded ones."""
 
     text: str
     groups: tuple[tuple[Clause, ...], ...] = ()
@@ -109,7 +109,7 @@ class Query(Struct, frozen=True, gc=False):
 
 
 def parse_query(text: str) -> Query:
-    """Never an error: what cannot be read as an operator is text."""
+    """Never raises: what cannot be read as an operator is text."""
     return _parsed_before(text) if len(text) <= _REMEMBERED else _parsed_lately(text[:MAX_CHARACTERS])
 
 
@@ -137,24 +137,24 @@ def _parsed(text: str) -> Query:
     return Query(text, tuple(map(tuple, groups)), tuple(excluded))
 
 
-# A query is asked for page after page, and read again for every snippet.
+# A query is parsed again for every page and every snippet.
 _parsed_before = lru_cache(1024)(_parsed)
 _parsed_lately = lru_cache(8)(_parsed)
 
 
 def count_terms(text: str) -> int:
-    """How many words and phrases stand in a query, by a quick look that costs less than to read them."""
+    """Counts the words and phrases in a query, with a quick scan that costs less than parsing."""
     pieces = _PIECE.findall(text.translate(_QUOTES))
     return sum(1 for _, phrase, _, word in pieces if word not in ("OR", "AND") and _IN_A_WORD.search(word or phrase))
 
 
 def relaxed(query: Query) -> Query:
-    """The same query, of which any one word is enough."""
+    """Returns the same query, for which any one word is enough."""
     return Query(query.text, (query.wanted,) if query.groups else (), query.excluded)
 
 
 def shortened(query: Query, most: int) -> Query:
-    """The query of the first words of the same text, so many at most."""
+    """Returns the query of at most this many first words of the same text."""
     if query.size <= most:
         return query
     short = parse_query(" ".join(query.text[:MAX_CHARACTERS].split()[:most]))
@@ -181,19 +181,19 @@ def _clause(text: str, minus: str, star: str) -> tuple[Clause | None, bool]:
         for nth in range(max(len(word.others) for word in found))
     )
     if len(found) > 1 and not star:
-        # In a row of words a text has only one way to write each: where it has umlauts, with them.
+        # In a sequence of words a text has only one spelling of each: with umlauts, if it has them.
         rows.append(_row([tuple(map(as_if_umlaut, word.raw)) for word in found], (), ""))
     rows += _numbers(text, star)
     return Clause(tuple(dict.fromkeys(rows))), bool(minus)
 
 
 def _nth(word: Word, nth: int) -> tuple[str, ...]:
-    """Another way to write it; nothing where there are fewer."""
+    """Returns another spelling; nothing if there are fewer."""
     return word.others[nth : nth + 1]
 
 
 def _row(chosen: Sequence[tuple[str, ...]], raw: Sequence[str], star: str) -> Phrase:
-    """These terms in a row; before a star, the last one is as it was typed."""
+    """Returns these terms as a phrase; before a star, the last one is as it was typed."""
     parts = [part for each in chosen for part in each]
     if star:
         parts[-1] = raw[-1]
@@ -201,7 +201,7 @@ def _row(chosen: Sequence[tuple[str, ...]], raw: Sequence[str], star: str) -> Ph
 
 
 def _numbers(text: str, star: str) -> Iterator[Phrase]:
-    """A number with and without marks at its thousands: `1250` and `1,250`."""
+    """Yields a number with and without thousands separators: `1250` and `1,250`."""
     if _DIGITS.fullmatch(text) and not star:
         first = len(text) % 3 or 3
         yield Phrase((text[:first], *(text[at : at + 3] for at in range(first, len(text), 3))))

@@ -1,15 +1,15 @@
 """Text to terms.
 
-- A word is a run of letters or of digits, folded and stemmed. Everything else separates, so that `snake_case`,
-  `kebab-case`, paths and error codes fall into their parts, and a query for the whole is a query for its parts in a
-  row.
-- `camelCase` is one word, because people type `github.com` for `GitHub.com`. Its parts follow behind the text, each
-  group behind a `GAP` that no phrase crosses.
-- Scripts without spaces (Chinese, Japanese, Thai, …), and Korean, whose words carry endings, give one term a character;
-  a word of theirs is a row of such terms, of whatever length. Emoji and other symbols are terms of their own.
+- A word is a run of letters or of digits, folded and stemmed. Everything else separates, so `snake_case`, `kebab-case`,
+  paths and error codes are split into their parts, and a query for the whole is a query for its parts in sequence.
+- `camelCase` is one word, because people type `github.com` for `GitHub.com`. Its parts follow after the text, each
+  group after a `GAP` that no phrase crosses.
+- Scripts without spaces (Chinese, Japanese, Thai, …), and Korean, whose words have endings, produce one term for each
+  character; a word of theirs is a sequence of such terms, of any length. Emoji and other symbols are terms of their
+  own.
 
-So a text is a row of terms (`words`) and a bag of other ways to write some of them (`more`): unstemmed, for prefixes;
-with `ue` for `ü`.
+So a text becomes a sequence of terms (`words`) and a set of other spellings of some of them (`more`): unstemmed, for
+prefixes; with `ue` for `ü`.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from typing import NamedTuple
 
 from hansard.analysis.normalize import LONGEST, fold, spelled_out, stem
 
-# Punctuation beyond ASCII that is common enough to be told apart here and not character by character.
+# Non-ASCII punctuation that is common enough to be handled here, not character by character.
 POINTS = (
     r"\u2000-\u200b\u2010-\u2027\u202f-\u205e\u3000-\u3003\u3008-\u3011\u3014-\u301f"
     r"\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f"
 )
-# English endings stay with their word (`don't`); any other apostrophe parts two words (`l'été`).
+# English endings stay with their word (`don't`); any other apostrophe separates two words (`l'été`).
 _ENDING = r"(?:['’](?:[stdmSTDM]|re|ve|ll|RE|VE|LL)(?!\w))?"
 _CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{POINTS}]+{_ENDING}|[#%+$&@]")
 _ASCII_CHUNK = re.compile(rf"[A-Za-z0-9]+{_ENDING}|[#%+$&@]")
 _NOT_PLAIN = b"#%+$&@'"
 _SEPARATED = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)) + bytes(128)
 SINGLES = r"\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
-"""Characters of scripts without spaces, composed already: most of a Chinese or Japanese text."""
+"""Characters of scripts without spaces, already composed: most of a Chinese or Japanese text."""
 _ALL_SINGLES = re.compile(f"[{SINGLES}]+")
 _PLURAL = re.compile("[A-Z]{2,}s")
 """Of an abbreviation: `APIs`, `IDs`."""
 _CAMEL = re.compile(r"[A-Z]{2,}s(?![^A-Z])|[A-Z]+(?![^A-Z])|[A-Z]+(?=[A-Z][^A-Z])|[A-Z]?[^A-Z]+")
 _APOSTROPHES = re.compile("['’]")
 _ASCII_RUN = re.compile("[A-Za-z']+|[0-9]+|[#%+$&@]")
-# What is not seen and parts nothing: soft hyphens, joiners, marks of direction.
+# Invisible characters that separate nothing: soft hyphens, joiners, direction marks.
 _UNSEEN = re.compile("[\u00ad\u200c\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
-# A character with what is written over it, or joins it to a syllable: it is normalized by itself.
+# A character with its combining marks, or joined to a syllable: it is normalized alone.
 _CLUSTER = re.compile(
     r".[\u0300-\u036f\u1160-\u11ff\u3099\u309a\uff9e\uff9f\uffa0-\uffdc\u00ad\u200c-\u200f]*", re.DOTALL
 )
 GAP = "·"
-"""Stands between the text and the parts of its `camelCase`. No word has it."""
+"""Separates the text from the parts of its `camelCase`. No word contains it."""
 _CACHED = 50_000
 _CACHED_LENGTH = LONGEST
 _AT_ONCE = 10_000
-"""Chunks that are looked up together: what one column found out is still known when the other asks."""
+"""Chunks that are looked up together: results of one column are still cached when the other needs them."""
 
 
 class Word(NamedTuple):
-    """What one piece of text gives: its parts in a row, the unstemmed forms, and other ways to write the whole."""
+    """The terms of one piece of text: its parts in sequence, the unstemmed forms, and other spellings of the whole."""
 
     parts: tuple[str, ...]
     raw: tuple[str, ...]
-    """As `parts`, before their endings were taken off."""
+    """As `parts`, before their endings were removed."""
     others: tuple[str, ...] = ()
     pieces: tuple[str, ...] = ()
-    """What a `camelCase` is made of."""
+    """The parts of a `camelCase`."""
     raw_pieces: tuple[str, ...] = ()
 
     @property
@@ -78,13 +78,13 @@ class Terms(NamedTuple):
 
 
 def analyse(text: str) -> Terms:
-    """The terms of a text."""
+    """Returns the terms of a text."""
     words, more = columns(text)
     return Terms(words.split(), more.split())
 
 
 def columns(text: str) -> tuple[str, str]:
-    """The same with spaces between, as an index takes them."""
+    """Returns the same separated by spaces, as an index takes them."""
     chunks = _CHUNK.findall(text) if not text.isascii() else _ascii_chunks(text)
     if len(chunks) > _AT_ONCE:
         return _long_columns(chunks)
@@ -104,7 +104,7 @@ def _long_columns(chunks: list[str]) -> tuple[str, str]:
 
 
 def _apart(words: str, more: dict[str, None]) -> tuple[str, str]:
-    """The columns, the parts of every `camelCase` once behind the words."""
+    """Returns the columns, with the parts of every `camelCase` once after the words."""
     bag = " ".join(more)
     if GAP not in bag:
         return words, bag
@@ -117,12 +117,12 @@ def _ascii_chunks(text: str) -> list[str]:
     raw = text.encode("ascii")
     if len(raw.translate(None, _NOT_PLAIN)) < len(raw):
         return _ASCII_CHUNK.findall(text)
-    # The same, several times as fast: nothing but letters and digits is part of a word.
+    # The same, several times as fast: only letters and digits are part of a word.
     return raw.translate(_SEPARATED).decode("ascii").split()
 
 
 def spans(text: str) -> Iterator[tuple[int, int, Word]]:
-    """The words of a text with the places where they stand."""
+    """Yields the words of a text with their positions."""
     for match in _CHUNK.finditer(text):
         at, chunk = match.start(), match.group()
         for start, end, word in _placed(chunk) if len(chunk) <= _CACHED_LENGTH else _words_of(chunk):
@@ -130,7 +130,7 @@ def spans(text: str) -> Iterator[tuple[int, int, Word]]:
 
 
 class _Known(dict[str, str]):
-    """What chunks give, by column. Those of short ones are remembered, for both columns, because words repeat."""
+    """The terms of chunks, by column. Those of short chunks are cached, for both columns, because words repeat."""
 
     def __init__(self, column: int) -> None:
         super().__init__()
@@ -156,13 +156,13 @@ def _make_room(size: int) -> None:
 @lru_cache(16)
 def _look(chunk: str) -> tuple[str, str]:
     if chunk.isascii() and chunk.isalpha() and _is_plain(chunk):
-        # What most words are, by a shorter way.
+        # The common case, by a shorter path.
         raw = chunk.lower()[:LONGEST]
         part = stem(raw)
         return part, "" if part == raw else raw
     if _ALL_SINGLES.fullmatch(chunk):
         return " ".join(chunk), ""
-    # Where they stand is not asked, and takes longer to tell.
+    # Positions are not needed here, and take longer to compute.
     chunks = (chunk,) if _is_normal(chunk) else _CHUNK.findall(_normal(chunk))
     found = [word for each in chunks for _, _, word in _runs(each)]
     others = (other for word in found for other in _others(word))
@@ -177,7 +177,7 @@ def _others(word: Word) -> Iterator[str]:
 
 
 def _groups(found: list[Word]) -> Iterator[str]:
-    """The parts of every `camelCase`, with the words and digits that it is written together with."""
+    """Yields the parts of every `camelCase`, with the words and digits written together with it."""
     for is_single, words in groupby(found, lambda word: _kinds[word.raw[0][0]] == _SINGLE):
         together = [] if is_single else list(words)
         if any(word.pieces for word in together):
@@ -186,7 +186,7 @@ def _groups(found: list[Word]) -> Iterator[str]:
 
 @lru_cache(4096)
 def _placed(chunk: str) -> list[tuple[int, int, Word]]:
-    """The same, remembered: those who ask where words stand ask it of texts that say the same."""
+    """The same, cached: callers that need positions ask for the same texts again."""
     return _words_of(chunk)
 
 
@@ -212,7 +212,7 @@ def _normal(chunk: str) -> str:
 
 
 def _places(chunk: str, normal: str) -> list[tuple[int, int]]:
-    """Where in a chunk each character of its normal form stands: all over, where that cannot be told."""
+    """Returns the position of each character of the normal form in a chunk; the whole chunk if it is unknown."""
     places: list[tuple[int, int]] = []
     told: list[str] = []
     for cluster in _CLUSTER.finditer(chunk):
@@ -223,7 +223,7 @@ def _places(chunk: str, normal: str) -> list[tuple[int, int]]:
 
 
 def _runs(chunk: str) -> list[tuple[int, int, Word]]:
-    """The words of a chunk: runs of letters, runs of digits, and single characters, with their places."""
+    """Returns the words of a chunk: runs of letters, runs of digits, and single characters, with their positions."""
     found: list[tuple[int, int, Word]] = []
     end = 0
     for run in _ASCII_RUN.findall(chunk) if chunk.isascii() else _same_kind(chunk):
@@ -252,7 +252,7 @@ def _marked(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, i
     kept = "".join(mark for mark in marks if unicodedata.category(mark) in ("Mn", "Mc") and mark not in _INVISIBLE)
     if not kept:
         return start, end, word
-    # The letters before may be none, when all of them were accents.
+    # There may be no letters before it, if all of them were accents.
     whole = "".join(word.parts[-1:]) + kept
     return start, end, word._replace(parts=(*word.parts[:-1], whole), raw=(*word.raw[:-1], whole))
 
@@ -263,18 +263,18 @@ def _single(char: str) -> Word:
 
 
 def _number(run: str) -> Word:
-    """A run of digits, of whatever script."""
+    """Returns the word of a run of digits, of any script."""
     return _single(run if run.isascii() else "".join(str(unicodedata.digit(char)) for char in run))
 
 
 def _word(run: str) -> Word:
-    """A run of letters and apostrophes: one word, which may be a `camelCase` of several."""
+    """Returns the word of a run of letters and apostrophes, which may be a `camelCase`."""
     run = _without_apostrophe(run)
     raw = fold(run)[:LONGEST]
     others: tuple[str, ...] = ()
     has_umlaut = False
     if not run.isascii() and (written := spelled_out(run)) is not None:
-        # With its umlaut, without it, and as it is typed where there is none.
+        # With its umlaut, without it, and as it is typed on keyboards without umlauts.
         others = tuple(stem(each)[:LONGEST] for each in (fold(run), written))
         has_umlaut = True
     if _is_plain(run):
@@ -290,7 +290,7 @@ def _word(run: str) -> Word:
 
 
 def _stem_of(piece: str, *, umlaut: bool = False) -> str:
-    """What a part of a `camelCase` counts as."""
+    """Returns the stem of a part of a `camelCase`."""
     raw = fold(piece)[:LONGEST]
     return raw.removesuffix("s") if _PLURAL.fullmatch(piece) else stem(raw, umlaut=umlaut)
 
@@ -338,7 +338,7 @@ _UNSPACED = (
 
 
 class _Kinds(dict[str, int]):
-    """What a character is, found out once."""
+    """The kind of each character, cached."""
 
     def __missing__(self, char: str) -> int:
         kind = self[char] = _kind(char)
@@ -348,7 +348,7 @@ class _Kinds(dict[str, int]):
 def _kind(char: str) -> int:
     category = unicodedata.category(char)
     if char in _INVISIBLE or 0x1F3FB <= ord(char) <= 0x1F3FF:
-        return _MARK  # how an emoji is drawn, and the colour of its skin
+        return _MARK  # variation selectors and skin tones of emoji
     if category == "Nd":
         return _DIGIT
     if category[0] in "LMN":

@@ -1,7 +1,7 @@
-"""What of a message is searched: text, tool names and arguments, tool results, names of documents; no base64.
+"""The searchable text of a message: text, tool names and arguments, tool results, names of documents; no base64.
 
-The content of every provider is a tree of objects. Everything readable in it counts, except what is there for machines:
-ids, types, signatures, encodings, bytes.
+The content of every provider is a tree of objects. All readable text in it counts, except machine data: ids, types,
+signatures, encodings, bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hansard import codec
 from hansard.model import Message
 
 MAX_CHARACTERS = 1_000_000
-"""Of one message; what lies beyond is kept and not found."""
+"""Of one message; text beyond this is stored but not found."""
 
 _FOR_MACHINES = frozenset(
     (
@@ -29,13 +29,13 @@ _FOR_MACHINES = frozenset(
         *("conversation_id", "finish_reason", "model_version"),
     )
 )
-# Below these, every key and value was written by a model or a tool, whatever its name.
+# Below these keys, every key and value was written by a model or a tool, whatever its name.
 _FREE = frozenset(("arguments", "args", "input", "output", "result", "response"))
 _BASE64 = re.compile(r"[A-Za-z0-9+/_=\s-]{256,}")
 
 
 def searchable(message: Message) -> str:
-    """The text of a message that search looks at and cuts its snippets from."""
+    """Returns the text of a message that search compares and takes snippets from."""
     content = message.content
     if isinstance(content, str) and not message.sources:
         return searchable_text(content)
@@ -44,7 +44,7 @@ def searchable(message: Message) -> str:
 
 
 def searchable_text(content: str) -> str:
-    """The same of a message that is nothing but text."""
+    """The same for a message that is only text."""
     return "" if _is_encoded(content) else content[:MAX_CHARACTERS]
 
 
@@ -70,17 +70,17 @@ def _texts(value: Any, *, free: bool) -> Iterator[str]:
 
 
 def _decoded(value: Any) -> Any:
-    """Arguments often come as JSON in a string, its characters escaped."""
+    """Decodes arguments that are JSON in a string."""
     if isinstance(value, str) and value[:1] in ("{", "[") and not codec.is_deep(value):
         try:
             return msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeEncodeError):
-            return value  # it only looked like JSON: then it is text
+            return value  # it only looked like JSON, so it is text
     return value
 
 
 def _is_encoded(text: str) -> bool:
-    """Bytes written as text. Real text of that length has spaces within its first few hundred characters."""
+    """Whether it is bytes written as text. Real text of that length has spaces in its first few hundred characters."""
     if text.startswith("data:") and ";base64," in text[:200]:
         return True
     return len(text) >= 256 and " " not in text[:256] and _BASE64.fullmatch(text) is not None

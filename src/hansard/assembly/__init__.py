@@ -1,6 +1,6 @@
-"""From history to prompt. Works on messages alone, never on a store.
+"""From history to prompt. Works on messages only, never on a store.
 
-What is costly to import is imported when it is first used.
+Modules that are slow to import are imported with the first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which messages fit: what must stay first, then the newest, group by group."""
+"""Which messages fit: required ones first, then the newest, group by group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hansard.assembly.explanation import Why
 
 
 class Candidate(Struct, frozen=True):
-    """A message that may go into a prompt."""
+    """A message that may be included in a prompt."""
 
     tokens: int
     group: int
@@ -20,10 +20,10 @@ class Candidate(Struct, frozen=True):
 
 
 def chosen(candidates: Sequence[Candidate], budget: int) -> list[Why]:
-    """Why each candidate (oldest first) is kept or dropped.
+    """Returns why each candidate (oldest first) is kept or dropped.
 
-    What must stay does. The newest group stays even if it alone is more than the budget. Then groups are taken newest
-    first while they fit, and the first that does not ends it: a prompt has no holes.
+    Required ones are kept. The newest group is kept even if it alone exceeds the budget. Then groups are taken newest
+    first while they fit, and the first that does not fit ends the selection: a prompt has no gaps.
     """
     costs: dict[int, int] = {}
     musts: dict[int, Why] = {}

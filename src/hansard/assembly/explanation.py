@@ -1,4 +1,4 @@
-"""What an assembly gives: the prompt, and why it is what it is."""
+"""The result of an assembly: the prompt, and the reasons for its content."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Why = Literal[
 
 
 class Decision(Struct, frozen=True):
-    """What became of one message, and why."""
+    """What happened to one message, and why."""
 
     message_id: str
     seq: int
     role: str
-    """As whose words the model hears it."""
+    """The role under which the model sees it."""
     kept: bool
     why: Why
     tokens: int
@@ -42,30 +42,30 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """Messages ready for a model, and the explanation."""
 
     messages: list[Any]
-    """In the words of the format that was asked for."""
+    """In the requested format."""
     system: Any = None
-    """Instructions, for providers that take them apart from the messages."""
+    """Instructions, for providers that separate them from the messages."""
     decisions: list[Decision] = []
-    """Every message that was loaded, oldest first: kept or dropped, and why."""
+    """Every loaded message, oldest first: kept or dropped, and why."""
     tokens: int = 0
     """What the prompt costs: messages, summary, system prompt and tools."""
     budget: int = 0
     reserved: int = 0
     """How many of the tokens are the system prompt and the tools that were passed in."""
     counter: str = ""
-    """By which counter."""
+    """The name of the counter."""
     calibration: float = 1.0
     """The factor by which reported usage corrected the estimates."""
     loaded: int = 0
-    """How many messages were read and looked at."""
+    """How many messages were read."""
     has_older: bool = False
     """Older messages exist that were not loaded and that no summary covers."""
     summary: Summary | None = None
-    """The summary that stands for older messages."""
+    """The summary that represents older messages."""
     losses: list[Loss] = []
-    """What the provider cannot be told."""
+    """Content that the provider's format cannot represent."""
     problems: list[str] = []
-    """What went wrong on the way without stopping it, such as a summarizer that failed."""
+    """Failures that did not stop the assembly, such as a summarizer that failed."""
 
     @property
     def kept(self) -> list[Decision]:
@@ -77,11 +77,11 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over_budget(self) -> bool:
-        """What must stay (system, pinned, summary, the newest message) is more than the budget alone."""
+        """Required content alone (system, pinned, summary, the newest message) exceeds the budget."""
         return self.tokens > self.budget
 
     def explain(self) -> str:
-        """The explanation as text, a line for each message."""
+        """Returns the explanation as text, a line for each message."""
         lines = [
             f"{'kept' if each.kept else 'dropped':8}{each.why:14}{each.tokens:6}  {each.role:10} {each.message_id}"
             for each in self.decisions

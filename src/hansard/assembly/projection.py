@@ -1,8 +1,8 @@
-"""A conversation as one agent hears it: whose words are whose, and what was said to it.
+"""A conversation as one agent sees it: who wrote each message, and which concern the agent.
 
-The agent's own messages are the assistant's. Other agents and users speak as `user`, under their names: as a prefix of
-the text, or in the provider's own `name` field. A name is data from outside, and so is the text behind it: names are
-made unique and unable to look like something else, and a line that imitates somebody's prefix is quoted.
+The agent's own messages are the assistant's. Other agents and users appear as `user`, with their names: as a prefix of
+the text, or in the provider's `name` field. Names and texts come from outside: names are made unique and unable to
+imitate something else, and a line that imitates another participant's prefix is quoted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Names = Literal["prefix", "field", "none"]
 _INSTRUCTING = ("system", "developer")
 _ROLE_WORDS = ("system", "developer", "assistant", "user", "tool", "agent")
 _COLONS = ":\uff1a\ufe55\ufe13\u2236\ua789\u02d0\u0589"
-"""The colon, and what looks like one."""
+"""The colon, and characters that look like one."""
 _BREAKS = re.compile(rf"[\s{_COLONS}\x00-\x1f\x7f]+")
 _FIELD_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 _LINE_ENDS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
@@ -32,17 +32,17 @@ _PARENTHESES = re.compile(r"[()\uff08\uff09\ufe59\ufe5a\u207d\u207e\u208d\u208e\
 _FIELD_LENGTH = 64
 _NAME_LENGTH = 100
 _ALIKE = str.maketrans("авекмнорстухіјѕԁһӏԛԝαβεικνορτυχ", "abekmhopctyxijsdhlqwabeiknoptux")
-"""Small Cyrillic and Greek letters that pass for Latin ones, in one of their cases."""
+"""Small Cyrillic and Greek letters that look like Latin ones, in one of their cases."""
 _BLANK = "\u115f\u1160\u2800"
-"""Letters and signs that show nothing."""
+"""Letters and signs that are invisible."""
 
 
 class Viewpoint(Struct, frozen=True):
-    """Who listens."""
+    """The agent that a prompt is for."""
 
     agent_id: str | None = None
     names: frozenset[str] = frozenset()
-    """What the agent is called by: id, name, aliases, as `mentioned` spells them."""
+    """The agent's names: id, name, aliases, in the spelling of mentions."""
 
     def is_own(self, message: Message) -> bool:
         who = message.participant
@@ -60,7 +60,7 @@ def viewpoint(agent_id: str | None, agent_name: str | None, aliases: Iterable[st
 
 
 def aliases_of(channels: Iterable[Any]) -> list[str]:
-    """The ids under which chat platforms know the agent, from channel objects that expose one."""
+    """Returns the ids under which chat platforms know the agent, from channel objects that have one."""
     found = []
     for channel in channels:
         for name in ("bot_user_id", "botUserId"):
@@ -75,11 +75,11 @@ def _spelled(name: str) -> str:
     return name.removeprefix("@").casefold()
 
 
-# --- addressed --------------------------------------------------------------------------------------------------------
+# Addressed messages
 
 
 def is_shared(messages: Iterable[Message], view: Viewpoint) -> bool:
-    """Whether several agents or several users take part. Elsewhere everything is addressed to the agent."""
+    """Whether several agents or several users take part. Otherwise every message is addressed to the agent."""
     agents: set[str] = {view.agent_id} if view.agent_id else set()
     users: set[str] = set()
     for message in messages:
@@ -92,7 +92,7 @@ def is_shared(messages: Iterable[Message], view: Viewpoint) -> bool:
 
 
 def always_stays(message: Message) -> bool:
-    """System messages and pinned ones."""
+    """Whether it is a system message or pinned."""
     return message.pinned or instructs(message)
 
 
@@ -102,7 +102,7 @@ def instructs(message: Message) -> bool:
 
 
 def addressed(messages: Sequence[Message], view: Viewpoint) -> list[bool]:
-    """Which messages (oldest first) concern the agent.
+    """Returns which messages (oldest first) concern the agent.
 
     Its own, those that mention it, direct ones, those that it answered, and the newest; system and pinned ones too.
     """
@@ -119,7 +119,7 @@ def addressed(messages: Sequence[Message], view: Viewpoint) -> list[bool]:
 
 
 def _add_question(messages: Sequence[Message], concerns: list[bool], index: int) -> None:
-    """What stands right before an answer was answered: the last thing that one speaker said, in however many pieces."""
+    """Adds the messages directly before an answer, by one participant: they were answered."""
     asker = _speaker(messages[index])
     while index >= 0 and not concerns[index] and _speaker(messages[index]) == asker:
         concerns[index] = True
@@ -131,16 +131,16 @@ def _speaker(message: Message) -> tuple[str, str]:
     return (who.kind, who.id) if who is not None else (message.role, "")
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# Names
 
 
 class Labels:
-    """The names of everybody in a prompt, each unlike every other."""
+    """The names of all participants in a prompt, each distinct."""
 
     def __init__(self, messages: Iterable[Message], view: Viewpoint) -> None:
         self._labels: dict[tuple[str, str], str] = {}
         self._fields: dict[tuple[str, str], str] = {}
-        # The agent's own names too: nobody else may pass for it.
+        # The agent's own names too: no other participant may use them.
         self._taken: set[str] = {*_ROLE_WORDS, *map(_folded, view.names)}
         for message in messages:
             who = message.participant
@@ -152,7 +152,7 @@ class Labels:
         if key in self._labels:
             return
         name = _BREAKS.sub(" ", who.display_name or who.id)[:_NAME_LENGTH]
-        # "(agent)" is ours to say, however it is spelled.
+        # Only we may write "(agent)", in any spelling.
         name = re.sub(r"\(agent\)", "", name, flags=re.IGNORECASE)
         if "agent" in _folded(name):
             name = _PARENTHESES.sub("", name)
@@ -166,7 +166,7 @@ class Labels:
         self._fields[key] = self._field(unique, who)
 
     def _field(self, name: str, who: Participant) -> str:
-        """The name in characters that a provider's `name` field takes, and nobody else's."""
+        """Returns a unique name in characters that a provider's `name` field accepts."""
         plain = _FIELD_ODD.sub("_", name).strip("_") or _FIELD_ODD.sub("_", who.id).strip("_") or "unnamed"
         field, number = plain[:_FIELD_LENGTH], 1
         while field in self._fields.values():
@@ -181,7 +181,7 @@ class Labels:
         return self._fields[who.kind, who.id]
 
     def quoted(self, text: str) -> str:
-        """The text with each line that begins like somebody's prefix, after the first, made a quotation."""
+        """Returns the text with each line after the first that begins like a participant's prefix made a quotation."""
         return _LINE_START.sub(lambda found: "> " if self._imitates(found[1]) else "", text)
 
     def _imitates(self, name: str) -> bool:
@@ -190,7 +190,7 @@ class Labels:
 
 
 def _folded(name: str) -> str:
-    """Spelled so that what looks alike is equal: width, case, spaces and marks around it do not matter."""
+    """Returns a spelling in which names that look alike are equal: width, case, spaces and marks do not matter."""
     if name.isascii():
         return " ".join(name.lower().split()).strip("*_`~>#- ")
     folded = unicodedata.normalize("NFKD", name).casefold().translate(_ALIKE)
@@ -200,11 +200,11 @@ def _folded(name: str) -> str:
     return " ".join(visible.split()).strip("*_`~>#- ")
 
 
-# --- projecting -------------------------------------------------------------------------------------------------------
+# Projection
 
 
 def project(message: Message, reading: Reading, view: Viewpoint, labels: Labels, names: Names) -> Reading:
-    """The message as the agent hears it."""
+    """Returns the message as the agent sees it."""
     who = message.participant
     if who is None:
         return reading
@@ -215,28 +215,28 @@ def project(message: Message, reading: Reading, view: Viewpoint, labels: Labels,
         return structs.replace(reading, role="system", native=None)
     if side == "tool" or (view.agent_id is None and side != "user"):
         return reading
-    # What another agent called or thought is not this one's to answer for.
+    # Calls and reasoning of other agents are not this agent's.
     parts: list[AnyPart] = [part for part in reading.parts if not isinstance(part, ToolCall | Reasoning)]
     name = labels.field_of(who) if names == "field" else reading.name
-    # Content of the format `json` has no place for a name.
+    # Content of the format `json` cannot have a name.
     if names == "prefix" and parts and not passes(parts[0]):
         parts = _prefixed(parts, labels.of(who), labels)
     return Reading(parts, "user", name)
 
 
 def _prefixed(parts: list[AnyPart], label: str, labels: Labels) -> list[AnyPart]:
-    """The parts, the first text of which begins with the name; a name alone where there is no text."""
+    """Returns the parts with the name before the first text; the name alone if there is no text."""
     prefixed: list[AnyPart] = []
     named = False
     for part in parts:
         if not isinstance(part, Text) or not part.text.strip():
             prefixed.append(part)
         elif named:
-            # Not the first text, so that its first line may pass for somebody's too.
+            # Not the first text, so its first line could imitate a prefix too.
             prefixed.append(Text(labels.quoted(f"\n{part.text}").removeprefix("\n")))
         else:
             prefixed.append(Text(f"{label}: {labels.quoted(part.text)}"))
             named = True
-    # Results of tools say nothing that needs a name.
+    # Results of tools need no name.
     is_shown = any(not isinstance(part, ToolResult) for part in parts)
     return [Text(f"{label}:"), *parts] if is_shown and not named else prefixed

@@ -1,8 +1,7 @@
-"""What an assembly reads: the newest messages that concern an agent, and from before them the instructions that the
-history begins with and what is pinned.
+"""What an assembly reads: the newest messages that concern an agent, and earlier ones that stay in every prompt.
 
-The cost follows what is loaded, not what is stored: the limit counts messages that concern the agent, and noise between
-them is read past, up to a bound.
+Those are the instructions at the beginning, and pinned messages. The cost follows what is loaded, not what is stored:
+the limit counts messages that concern the agent, and others between them are skipped, up to a bound.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ from hansard.assembly.projection import Viewpoint
 from hansard.model import Message
 
 MOST_NOISE = 10
-"""At most this many times the limit is read, to find as many messages as the limit among noise."""
+"""At most this many times the limit is read, to find as many messages that concern the agent."""
 HEAD = 10
-"""How many messages at the beginning of a history are looked at for instructions."""
+"""How many messages at the beginning of a history are searched for instructions."""
 MOST_PINNED = 100
-"""So many pinned messages are kept, the newest ones: each has to be paid for."""
+"""The most pinned messages, the newest ones, that are included: each costs tokens."""
 NEAR = 20
-"""How many messages before and after a pinned call or result are looked at for the rest of its group."""
+"""How many messages before and after a pinned call or result are searched for the rest of its group."""
 
 
 class HistoryReader(Protocol):
-    """A branch, read backwards from its end; its beginning; what is pinned in it."""
+    """Reads a branch: backwards from its end, its beginning, and its pinned messages."""
 
     @property
     def has_past(self) -> bool:
-        """Whether something older than what `older` gives may be there: it is narrowed in time."""
+        """Whether there may be messages older than `older` returns: it is restricted in time."""
 
     async def older(self, before: Message | None, limit: int) -> tuple[list[Message], bool]:
-        """Up to `limit` messages before one (None: the newest), newest first, and whether there are more."""
+        """Returns up to `limit` messages before one (None: the newest), newest first, and whether there are more."""
 
     async def first(self, limit: int) -> list[Message]:
-        """The first messages of the history, oldest first, whatever narrows the rest."""
+        """Returns the first messages of the history, oldest first, without the other restrictions."""
 
     async def pinned(self, limit: int) -> list[Message]:
-        """The newest pinned messages, oldest first, however old."""
+        """Returns the newest pinned messages, oldest first, however old."""
 
     async def around(self, message: Message, limit: int) -> list[Message]:
-        """A message and up to `limit` on either side of it, oldest first, whatever narrows the rest."""
+        """Returns a message and up to `limit` on either side of it, oldest first, without the other restrictions."""
 
 
 class Loaded(Struct, frozen=True):
@@ -53,7 +52,7 @@ class Loaded(Struct, frozen=True):
     has_older: bool
     """There are more before the newest run of messages."""
     first_seq: int
-    """Where that run begins; what lies before it was picked."""
+    """The first seq of that run; earlier messages were selected one by one."""
 
 
 async def load(reader: HistoryReader, view: Viewpoint, limit: int, *, addressed_only: bool) -> Loaded:
@@ -68,7 +67,7 @@ async def load(reader: HistoryReader, view: Viewpoint, limit: int, *, addressed_
 async def _past_noise(
     reader: HistoryReader, view: Viewpoint, limit: int, found: list[Message]
 ) -> tuple[list[Message], bool]:
-    """Reads on until enough messages concern the agent."""
+    """Continues reading until enough messages concern the agent."""
     found = list(found)
     more = True
     while more and len(found) < limit * MOST_NOISE and _concerning(found, view) < limit:
@@ -83,7 +82,7 @@ def _concerning(newest_first: Sequence[Message], view: Viewpoint) -> int:
 
 
 def _first_of(newest_first: Sequence[Message], view: Viewpoint, limit: int) -> int:
-    """How many messages hold the first `limit` that concern the agent."""
+    """Returns how many messages contain the first `limit` that concern the agent."""
     count = 0
     for index, concerned in enumerate(reversed(projection.addressed(newest_first[::-1], view))):
         count += concerned
@@ -93,7 +92,7 @@ def _first_of(newest_first: Sequence[Message], view: Viewpoint, limit: int) -> i
 
 
 async def with_staying(reader: HistoryReader, newest: Sequence[Message]) -> list[Message]:
-    """The newest messages, and what stays of those before: first instructions, pinned messages with their groups."""
+    """Returns the newest messages, and earlier ones that stay: initial instructions, pinned ones with their groups."""
     found = {message.seq: message for message in newest}
     for message in await reader.first(HEAD):
         if projection.instructs(message):
@@ -106,7 +105,7 @@ async def with_staying(reader: HistoryReader, newest: Sequence[Message]) -> list
 
 
 async def _group(reader: HistoryReader, message: Message) -> list[Message]:
-    """A message with the calls and results that it needs."""
+    """Returns a message with the calls and results that it needs."""
     links = formats.tool_links(message)
     if not links.calls and not links.results:
         return [message]

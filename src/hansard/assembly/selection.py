@@ -1,4 +1,4 @@
-"""A prompt out of loaded messages: projected, measured, chosen, explained. Pure functions."""
+"""Selects the messages of a prompt: projected, measured, chosen, explained. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hansard.formats.parts import AnyPart, OtherPart, Reading, Refusal, Text, To
 from hansard.model import Message, Summary
 
 SUMMARY_SHARE = 0.25
-"""How much of the budget a new summary may take."""
+"""The share of the budget that a new summary may take."""
 SUMMARY_OPENING = "[Summary of what was said before the messages below]: "
 _NO_LINKS = ToolLinks()
 _NAMED_FORMATS = ("openai.chat", "langchain", "parts")
-"""Formats with a place for a speaker's name, out of reach of what is said."""
+"""Formats with a field for a participant's name, which message text cannot imitate."""
 
 
 class PromptOptions(Struct, frozen=True, kw_only=True):
@@ -37,29 +37,29 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     format: str = "openai.chat"
     counter: TokenCounter = tokens.DEFAULT_COUNTER
     reserved: int = 0
-    """Tokens that are spent before any message: the system prompt, the tools."""
+    """Tokens that are used before any message: the system prompt, the tools."""
 
     @property
     def spoken_names(self) -> Names:
-        """Names as the target can hear them."""
+        """How to show names in the target format."""
         return "prefix" if self.names == "field" and self.format not in _NAMED_FORMATS else self.names
 
 
 class Chosen(Struct, frozen=True):
-    """Which messages make the prompt, and why."""
+    """The messages of the prompt, and why."""
 
     messages: list[Message]
     readings: list[Reading]
-    """Of each of the messages, as the agent hears it."""
+    """Of each of the messages, as the agent sees it."""
     decisions: list[Decision]
     tokens: int
     calibration: float
     project: Callable[[Message], Reading]
-    """Reads and projects a message again, for one whose content was not all there."""
+    """Reads and projects a message again, after its placeholders were replaced."""
 
 
 def choose(loaded: Sequence[Message], options: PromptOptions, summary: Summary | None) -> Chosen:
-    """The messages (oldest first) that make the prompt."""
+    """Returns the messages (oldest first) of the prompt."""
     project = _projector(loaded, options)
     readings = [project(message) for message in loaded]
     linked = [_links(reading) for reading in readings]
@@ -97,7 +97,7 @@ def _projector(loaded: Sequence[Message], options: PromptOptions) -> Callable[[M
 
 
 def _links(reading: Reading) -> ToolLinks:
-    """Which calls a message makes and answers, as the agent hears it."""
+    """Returns which calls a message makes and answers, as the agent sees it."""
     if len(reading.parts) == 1 and type(reading.parts[0]) is Text:
         return _NO_LINKS
     calls = tuple(part.id for part in reading.parts if isinstance(part, ToolCall))
@@ -106,7 +106,7 @@ def _links(reading: Reading) -> ToolLinks:
 
 
 def _staying(loaded: Sequence[Message], linked: Sequence[ToolLinks]) -> list[bool]:
-    """Which messages stay whatever they cost: instructions and pinned ones, each with its whole group."""
+    """Returns which messages stay whatever they cost: instructions and pinned ones, each with its whole group."""
     stays = [projection.always_stays(message) for message in loaded]
     pairs = window.links(linked).pairs if any(stays) else []
     if not pairs:
@@ -124,7 +124,7 @@ def _excluded(
     options: PromptOptions,
     summary: Summary | None,
 ) -> list[Why | None]:
-    """Why a message has no place in the prompt whatever the budget; None for those that have one."""
+    """Returns why a message is excluded whatever the budget; None for the others."""
     concerns = [True] * len(loaded)
     if options.addressed_only and projection.is_shared(loaded, options.view):
         concerns = projection.addressed(loaded, options.view)
@@ -147,9 +147,9 @@ def _excluded(
 
 
 def _covered(loaded: Sequence[Message], linked: Sequence[ToolLinks], summary: Summary | None) -> list[bool]:
-    """Which messages a summary stands for: groups that it covers whole, and not what was said last.
+    """Returns which messages a summary represents: groups that it covers completely, except the last message.
 
-    That has to be answered; and a result whose call the summary covers would be nowhere.
+    That one has to be answered; and a result whose call is covered would have no call.
     """
     if summary is None:
         return [False] * len(loaded)
@@ -174,7 +174,7 @@ def _fill(
     left: int,
     dangling: Closing,
 ) -> None:
-    """Gives every message that has no reason yet one: kept or dropped, group by group."""
+    """Sets a reason, kept or dropped, for every message that has none yet, group by group."""
     while True:
         places = [index for index, reason in enumerate(reasons) if reason is None]
         found = window.links([linked[index] for index in places])
@@ -206,13 +206,13 @@ def summary_tokens(summary: Summary | None, counter: TokenCounter) -> int:
     return tokens.DEFAULT_PRICES.message + counter.count(SUMMARY_OPENING + summary.text)
 
 
-# --- the prompt itself ------------------------------------------------------------------------------------------------
+# The prompt itself
 
 
 def ordered(
     chosen: Iterable[tuple[Message, Reading]], system: str | None, summary: Summary | None
 ) -> list[tuple[Message, Reading]]:
-    """The whole prompt: the caller's system prompt, the conversation's own instructions, the summary, the messages."""
+    """Returns the whole prompt: the caller's system prompt, stored instructions, the summary, the messages."""
     rest = list(chosen)
     head = 0
     while head < len(rest) and side_of(rest[head][1].role or rest[head][0].role) in ("system", "developer"):
@@ -227,7 +227,7 @@ def _instruction(text: str) -> tuple[Message, Reading]:
 
 
 def with_reserved(options: PromptOptions, system: str | None, definitions: Sequence[object]) -> PromptOptions:
-    """The options, with what the system prompt and the tools cost set aside."""
+    """Returns the options with the cost of the system prompt and the tools reserved."""
     reserved = tokens.tools_cost(definitions, options.counter)
     if system:
         reserved += tokens.DEFAULT_PRICES.message + options.counter.count(system)

@@ -1,8 +1,8 @@
-"""Rolling summaries: what a summarizer is asked, and whether its answer may be used.
+"""Rolling summaries: the request to a summarizer, and the check of its answer.
 
-A summary stands for a range of messages and builds on the one before it. It never replaces them. An answer is verified
-before it is used: one that says nothing, that is longer than what it stands for, or that is an error message is thrown
-away, and the prompt is made without it.
+A summary represents a range of messages and builds on the one before it. It never replaces them. An answer is verified
+before it is used: one that is empty, longer than the messages that it represents, or an error message is discarded, and
+the prompt is made without it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROMPT_ID = "hansard-1"
 """Names the rules of `instructions`, and changes when they do."""
 
 _NOBODY = Viewpoint(agent_id="")
-"""Hears every speaker under a name of its own."""
+"""Sees every participant under a name of its own."""
 
 _RULES = """\
 Requirements:
@@ -56,7 +56,7 @@ _ERRORS = re.compile(
 
 
 class SummaryRequest(Struct, frozen=True):
-    """What a summarizer is asked: to merge these messages into the summary of what came before them."""
+    """The request to a summarizer: to merge these messages into the summary of the earlier ones."""
 
     messages: tuple[Message, ...]
     previous: str | None = None
@@ -64,26 +64,26 @@ class SummaryRequest(Struct, frozen=True):
 
     @property
     def transcript(self) -> str:
-        """Who said what, as text: users and agents, without tool calls and system messages."""
+        """Returns the messages of users and agents as text, without tool calls and system messages."""
         return "\n".join(_lines(self.messages))
 
     @property
     def instructions(self) -> str:
-        """The whole prompt for a model."""
+        """Returns the complete prompt for a model."""
         if self.previous is None:
             task = "Summarize the following conversation."
             body = f"[Conversation]\n{self.transcript}\n\n[Summary]"
         else:
             task = "Merge the existing summary of a conversation and what was said since into one new summary."
             body = f"[Existing summary]\n{self.previous}\n\n[New messages]\n{self.transcript}\n\n[New summary]"
-        # A model that is stopped at its limit leaves out what it had not come to.
+        # A model that is stopped at its limit would leave out the end.
         words = max(_LEAST_WORDS, min(_MOST_WORDS, self.max_tokens * 2 // 3))
         rules = _RULES.format(newest="" if self.previous is None else ", as its newest messages are", words=words)
         return f"{task}\n{rules}\n\n{body}"
 
 
 class Summarizer(Protocol):
-    """Writes summaries. `model` and `prompt_id` are kept with each, so that one can tell what wrote it."""
+    """Writes summaries. `model` and `prompt_id` are stored with each, to tell what wrote it."""
 
     @property
     def model(self) -> str | None: ...
@@ -104,7 +104,7 @@ def _lines(messages: Sequence[Message]) -> Iterable[str]:
 
 
 def spoken(message: Message) -> str:
-    """What a message says in words, without calls, results and reasoning. One that was blocked says nothing."""
+    """Returns the text of a message, without calls, results and reasoning; nothing for a blocked one."""
     if message.status == "blocked":
         return ""
     if isinstance(message.content, str):
@@ -115,11 +115,11 @@ def spoken(message: Message) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text | Refusal)).strip()
 
 
-# --- verifying --------------------------------------------------------------------------------------------------------
+# Verification
 
 
 def problem_with(text: object, request: SummaryRequest, counter: TokenCounter) -> str | None:
-    """Why an answer may not be used; None when it may."""
+    """Returns why an answer may not be used; None if it may."""
     if not isinstance(text, str):
         return f"it returned a {type(text).__name__}, not text"
     if not text.strip():
@@ -128,17 +128,18 @@ def problem_with(text: object, request: SummaryRequest, counter: TokenCounter) -
         return f"it returned what looks like an error, not a summary: {text.strip()[:60]!r}"
     replaced = counter.count(request.previous or "") + counter.count(request.transcript)
     if counter.count(text) > replaced:
-        return f"its summary has {counter.count(text)} tokens, more than the {replaced} that it stands for"
+        return f"its summary has {counter.count(text)} tokens, more than the {replaced} that it covers"
     return None
 
 
-# --- which summary ----------------------------------------------------------------------------------------------------
+# Choice of the summary
 
 
 def latest(summaries: Sequence[Summary], branch: str, branches: Sequence[Branch]) -> Summary | None:
-    """The summary that reaches furthest on a branch: its own, or one of a line that it shares, within what it shares.
+    """Returns the summary that reaches furthest on a branch: its own, or one of a shared segment, within what is
+    shared.
 
-    Of those that reach as far, the last one written: a rebuilt summary comes after the one that it takes the place of.
+    Of those that reach equally far, the last one written: a rebuilt summary comes after the one that it replaces.
     """
     reach: dict[str, float] = {branch: float("inf")}
     by_id = {each.id: each for each in branches}

@@ -1,6 +1,6 @@
 """Summarizers: one for any OpenAI-compatible client, one for Anthropic's, and one without a model.
 
-They take client objects that you made, async or blocking, and import no provider's package.
+They take client objects of yours, async or blocking, and import no provider's package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PIECE = 120
 
 
 class ChatSummarizer:
-    """Summaries by a model behind Chat Completions: OpenAI's client, or any that speaks its protocol."""
+    """Summaries by a model with Chat Completions: OpenAI's client, or any with the same API."""
 
     prompt_id: str | None = PROMPT_ID
 
@@ -45,7 +45,7 @@ class ChatSummarizer:
 
 
 class AnthropicSummarizer:
-    """Summaries by a model behind Anthropic's Messages."""
+    """Summaries by a model with Anthropic's Messages."""
 
     prompt_id: str | None = PROMPT_ID
 
@@ -67,14 +67,16 @@ class AnthropicSummarizer:
 
 
 async def _called(create: Callable[..., Any], **arguments: Any) -> Any:
-    """The answer of an async or a blocking client. The latter must not stop the event loop."""
+    """Returns the answer of an async or a blocking client. The latter runs in a thread."""
     answer = await asyncio.to_thread(create, **arguments)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 class ExtractiveSummarizer:
-    """Summaries without a model: the first words of each message, the newest first to stay. For tests, and for no more
-    than a reminder of what was talked about."""
+    """Summaries without a model: the first words of each message; the newest are kept longest.
+
+    For tests, and as a mere reminder of the topics.
+    """
 
     model: str | None = None
     prompt_id: str | None = "hansard-extract-1"

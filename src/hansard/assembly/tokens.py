@@ -1,13 +1,13 @@
 """How many tokens something costs. Pluggable: anything with `name`, `is_exact` and `count(text)`.
 
 The default needs no package: a token for every four bytes of UTF-8. That is characters / 4 for English and code, and
-three quarters of a token for a Chinese, Japanese or Korean character, which is near what current tokenizers give.
-`Tokenizer` is a real one that works offline; it needs the extra `hansard[tokens]`.
+three quarters of a token for a Chinese, Japanese or Korean character, close to current tokenizers. `Tokenizer` is a
+real one that works offline; it needs the extra `hansard[tokens]`.
 
-Counts are remembered in the process: of a message that did not change, no counter is asked again.
+Counts are cached in the process: an unchanged message is counted once.
 
-Images, audio and documents have a price of their own: their base64 is no text. Estimates are corrected by what the
-provider reported for messages that are stored with their usage.
+Images, audio and documents have a price of their own: their base64 is not text. Estimates are corrected by the usage
+that the provider reported for stored messages.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ _counts: Cache[tuple[type, str, str | bytes], int] = Cache(_CACHED_TEXTS)
 
 
 class Remembering:
-    """A counter that is asked once for each text. It is known by its class and its name, whatever object it is.
+    """Caches the counts of a counter by text. The counter is identified by its class and its name, not by the object.
 
-    By the text and not by the message: what an agent is told has names before it, and what was changed is another text.
+    By the text and not by the message: a prompt adds names to it, and a changed message has another text.
     """
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -85,7 +85,7 @@ class Remembering:
         self._count = counter.count
 
     def count(self, text: str) -> int:
-        # A long text is remembered by its hash: thousands of them would fill the memory.
+        # A long text is cached by its hash: thousands of them would fill the memory.
         key = (*self._who, text if len(text) <= _SHORT else blake2b(text.encode()).digest())
         found = _counts.get(key)
         if found is None:
@@ -95,7 +95,7 @@ class Remembering:
 
 
 def remembering(counter: TokenCounter | None) -> TokenCounter:
-    """The counter to use for what a caller passed. The estimate is cheaper than remembering it."""
+    """Returns the counter to use for a caller's argument. The estimate is cheaper than a cache."""
     if counter is None:
         return DEFAULT_COUNTER
     if not callable(getattr(counter, "count", None)) or not (hasattr(counter, "name") and hasattr(counter, "is_exact")):
@@ -119,7 +119,7 @@ class Tokenizer:
                 "the tokenizer needs a package that is not installed: pip install 'hansard[tokens]'",
                 capability="tokens",
             ) from error
-        # What users type is text, even where it spells one of the vocabulary's special tokens.
+        # User input is text, even if it spells one of the vocabulary's special tokens.
         encode = Splintr.from_pretrained(vocabulary).encode_ordinary
         self.name = vocabulary
         self.is_exact = True
@@ -130,12 +130,12 @@ class Tokenizer:
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """Tokens of what is no text. The defaults are those of a large image, and of a page or two of a document."""
+    """Tokens of content that is not text: by default those of a large image, or of one or two pages of a document."""
 
     message: int = 4
-    """What frames a message."""
+    """The overhead of a message."""
     call: int = 8
-    """What frames a tool call or its result."""
+    """The overhead of a tool call or its result."""
     image: int = 765
     audio: int = 500
     document: int = 1500
@@ -145,7 +145,7 @@ DEFAULT_PRICES = Prices()
 
 
 def cost(reading: Reading, counter: TokenCounter, prices: Prices = DEFAULT_PRICES) -> int:
-    """What a message costs in a prompt."""
+    """Returns what a message costs in a prompt."""
     parts = reading.parts
     if len(parts) == 1 and type(part := parts[0]) is Text:
         return prices.message + counter.count(part.text)
@@ -169,14 +169,14 @@ def _part_cost(part: AnyPart, counter: TokenCounter, prices: Prices) -> int:
 
 
 def tools_cost(tools: Iterable[Any], counter: TokenCounter, prices: Prices = DEFAULT_PRICES) -> int:
-    """What the definitions of tools cost."""
+    """Returns what the definitions of tools cost."""
     return sum(prices.call + counter.count(as_text(tool)) for tool in tools)
 
 
 def calibration(estimates: Iterable[tuple[Message, int]]) -> float:
-    """By how much the provider's own counts differ from our estimates, over messages that are stored with their usage.
+    """Returns the ratio of reported token counts to our estimates, over messages that are stored with their usage.
 
-    1.0 where too few are. Kept between a half and two: one odd report must not empty a prompt.
+    1.0 if there are too few. Limited to between a half and two: one odd report must not empty a prompt.
     """
     reported = estimated = samples = 0
     for message, tokens in estimates:

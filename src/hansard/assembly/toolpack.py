@@ -1,7 +1,7 @@
-"""`compat="toolpack"`: the prompt that toolpack's `assemblePrompt` would give, step by step, defects included.
+"""`compat="toolpack"`: the prompt that toolpack's `assemblePrompt` would make, step by step, defects included.
 
 Load, addressed filter, rolling summary, projection, budget. toolpack deletes what it has summarized. Nothing is deleted
-here: a `Roll` remembers which messages a summary stands for, and later assemblies in this mode do not see them.
+here: a `Roll` stores which messages a summary represents, and later assemblies in this mode skip them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Roll(Struct, frozen=True):
     from_seq: int
     to_seq: int
     after: int = 0
-    """The newest seq when it was made: of messages of its time, those up to this one stand before it."""
+    """The newest seq when it was made: of messages with the same time, those up to this one come before it."""
     text: str = ""
-    """Not kept with the rest, but as a `Summary`, which goes when a message that it covers is deleted."""
+    """Not stored with the rest, but as a `Summary`, which is deleted with any message that it covers."""
 
     def as_message(self) -> Message:
         summarizer = Participant("system", "summarizer")
@@ -53,9 +53,9 @@ class ToolpackPrompt(Struct, frozen=True):
 
 
 def seen(stored: Iterable[Message], rolls: Sequence[Roll], limit: int) -> list[Message]:
-    """What toolpack's store would hold: the newest `limit`, oldest first."""
+    """Returns what toolpack's store would hold: the newest `limit`, oldest first."""
     hidden = {id for roll in rolls for id in roll.covers}
-    # Of equal times, what was stored first comes first.
+    # Of equal times, the one stored first comes first.
     placed = [(message.created_at, message.seq, message) for message in stored if message.id not in hidden]
     placed += [(roll.at, roll.after, roll.as_message()) for roll in rolls if roll.id not in hidden]
     return [message for _, _, message in sorted(placed, key=lambda each: each[:2])][-limit:]
@@ -77,7 +77,7 @@ def addressed(messages: Sequence[Message], agent_id: str, aliases: Iterable[str]
 
 
 def halves(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """What is summarized, and what stays."""
+    """Returns the messages to summarize, and those that stay."""
     middle = len(messages) // 2
     return messages[:middle], messages[middle:]
 
@@ -99,7 +99,7 @@ def roll_of(
 
 
 def filled(messages: Sequence[Message], loaded: Sequence[Message], agent_id: str, token_budget: int) -> ToolpackPrompt:
-    """Projected, and taken newest first until one does not fit. The newest is always taken."""
+    """Projects messages and takes them newest first until one does not fit. The newest is always taken."""
     projected = [_project(message, agent_id) for message in messages]
     kept: list[dict[str, str]] = []
     whys: dict[str, tuple[Why, int]] = {}
@@ -125,7 +125,7 @@ def _decision(message: Message, kept: tuple[Why, int] | None, considered: bool, 
 
 
 def _author(message: Message, agent_id: str) -> Participant:
-    """The participant; toolpack has no message without one."""
+    """Returns the participant; toolpack has no message without one."""
     if message.participant is not None:
         return message.participant
     side = side_of(message.role)
@@ -146,6 +146,6 @@ def _project(message: Message, agent_id: str) -> dict[str, str]:
 
 
 def _tokens(text: str) -> int:
-    """toolpack's estimate: a quarter of the UTF-16 units, rounded up."""
+    """Returns toolpack's estimate: a quarter of the UTF-16 units, rounded up."""
     units = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
     return (units + 3) // 4

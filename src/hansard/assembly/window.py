@@ -1,6 +1,6 @@
 """Windows that a model accepts: every tool call with its results, every result after its call.
 
-The rule for all: `valid` for stored messages, `links` and `groups` for whoever decides message by message.
+Use `valid` for stored messages, `links` and `groups` to decide message by message.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Closing = Literal["drop", "close"]
 
 
 class ToolPairs(Struct, frozen=True):
-    """How the messages of a list answer each other, by their places in it."""
+    """Which messages of a list answer each other, by index."""
 
     pairs: list[tuple[int, int]]
-    """A call's place and its result's."""
+    """A call's index and its result's."""
     orphans: set[int]
-    """Places of messages with a result that answers no call before it."""
+    """Indexes of messages with a result that answers no call before it."""
     dangling: dict[int, list[str]]
-    """Places of messages with calls that nothing after them answers, and the ids of those calls."""
+    """Indexes of messages with calls that no later message answers, and the ids of those calls."""
 
 
 def links(linked: Sequence[ToolLinks]) -> ToolPairs:
-    """Each result answers one call, the oldest open one of its id: some vocabularies know a call only by its name."""
+    """Each result answers one call, the oldest open one of its id: some formats identify a call only by its name."""
     found = ToolPairs([], set(), {})
     waiting: dict[str, deque[int]] = {}
     for index, link in enumerate(linked):
@@ -50,9 +50,9 @@ def links(linked: Sequence[ToolLinks]) -> ToolPairs:
 
 
 def valid(messages: Sequence[Message], dangling: Closing = "drop") -> list[Message]:
-    """The messages without those that break a pair of call and result; groups go whole.
+    """Returns the messages without those that break a pair of call and result; groups are removed as a whole.
 
-    With `close`, a call that nothing answered gets a result that says so, instead of going.
+    With `close`, a call without a result gets a result that says so instead of being removed.
     """
     kept = list(messages)
     while True:
@@ -64,7 +64,7 @@ def valid(messages: Sequence[Message], dangling: Closing = "drop") -> list[Messa
 
 
 def _closed(messages: list[Message], found: ToolPairs) -> list[Message]:
-    """The messages, each with dangling calls followed by a result for every one of them."""
+    """Returns the messages, each with dangling calls followed by a result for every one of them."""
     closed: list[Message] = []
     for index, message in enumerate(messages):
         closed.append(message)
@@ -77,7 +77,7 @@ def _closed(messages: list[Message], found: ToolPairs) -> list[Message]:
 
 
 def groups(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """A number for each message; those that answer each other, directly or through others, have the same."""
+    """Returns a group number for each message; those that answer each other, directly or indirectly, have the same."""
     group = list(range(size))
 
     def root(index: int) -> int:
@@ -99,9 +99,9 @@ def within(
     stays: Callable[[Message], bool],
     dangling: Closing = "drop",
 ) -> list[Message]:
-    """The newest of the messages within a number of tokens; those that `stays` names stay first.
+    """Returns the newest of the messages within a number of tokens; those that `stays` selects are kept first.
 
-    Groups are kept or dropped whole, and the newest one is kept whatever it costs.
+    Groups are kept or dropped as a whole, and the newest one is kept whatever it costs.
     """
     whole = valid(messages, dangling)
     group = groups(len(whole), links([formats.tool_links(message) for message in whole]).pairs)

@@ -1,6 +1,6 @@
-"""Finding what was said: the scan for backends without an index, ranking, snippets, meaning.
+"""Search: the scan for backends without an index, ranking, snippets, vectors.
 
-What is costly to import is imported when it is first used.
+Modules that are slow to import are imported with the first use.
 """
 
 from __future__ import annotations

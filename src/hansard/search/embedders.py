@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def by_name(name: str) -> Embedder:
-    """`wordllama`, or `package.module:name` of an embedder or of what makes one."""
+    """Returns `wordllama`, or the embedder (or its factory's) at `package.module:name`."""
     if name == "wordllama":
         return WordLlama()
     module, colon, attribute = name.partition(":")
@@ -27,13 +27,13 @@ def by_name(name: str) -> Embedder:
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValidationError(f"--embedder {name!r} cannot be had: {error}") from error
+        raise ValidationError(f"--embedder {name!r} cannot be loaded: {error}") from error
     is_made = inspect.isclass(found) or (inspect.isfunction(found) and not inspect.iscoroutinefunction(found))
     return cast("Embedder", found() if is_made else found)
 
 
 class WordLlama:
-    """A small model of word meanings, on the processor and offline: 256 dimensions, a fraction of a millisecond a text.
+    """A small model of word meanings, offline and on the CPU: 256 dimensions, a fraction of a millisecond for a text.
 
     Needs the extra `hansard[embeddings]`. Good in English, fair in other languages. Its weights are derived from the
     word tables of large language models: read their terms before you ship it.
@@ -47,19 +47,19 @@ class WordLlama:
                 "this embedder needs a package that is not installed: pip install 'hansard[embeddings]'",
                 capability="embeddings",
             ) from error
-        # It looks for its files in a folder that it does not have, and would fetch them: this is where they are.
+        # By default it looks for its files in a missing folder, and would download them: they are here.
         home = Path(wordllama.__file__).parent
         self._model: Any = wordllama.WordLlama.load(cache_dir=home, disable_download=True)
         self.name = "wordllama-l2-supercat-256"
         self.dimensions = 256
 
     async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        # It computes: the event loop goes on meanwhile.
+        # CPU-bound, so it runs in a thread.
         return await run_in_thread(lambda: self._model.embed(list(texts), norm=True).tolist())
 
 
 class Spelling:
-    """No model: texts are near each other when they share pieces of words. For tests, and to try things out.
+    """No model: texts are near each other if they share pieces of words. For tests, and for trying things out.
 
     It knows nothing of meaning; `order` and `ordering` are near, `car` and `automobile` are not.
     """

@@ -1,4 +1,4 @@
-"""What a search gives."""
+"""The results of a search."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SNIPPET = 160
 
 
 class Snippet(Struct, frozen=True, gc=False):
-    """A piece of a message's text around what was found."""
+    """A piece of a message's text around the match."""
 
     text: str
     start: int
-    """Where in `hit.text` it begins."""
+    """Its position in `hit.text`."""
     highlights: tuple[tuple[int, int], ...] = ()
-    """What was found, as places in this text."""
+    """The matches, as ranges in this text."""
 
     def marked(self, before: str = "**", after: str = "**") -> str:
-        """The text with marks around what was found."""
+        """Returns the text with marks around the matches."""
         pieces, end = [], 0
         for start, stop in self.highlights:
             pieces += [self.text[end:start], before, self.text[start:stop], after]
@@ -36,23 +36,23 @@ class Hit(Struct, frozen=True, gc=False):
     conversation: Conversation
     message: Message
     score: float = 0.0
-    """How well it fits, beside the other hits of the same search; 0 when the newest were asked for."""
+    """How well it matches, relative to the other hits of the same search; 0 if sorted by time."""
     query: str = ""
 
     @property
     def text(self) -> str:
-        """What of the message was searched: its text, tool calls and results, names of documents."""
+        """The searchable text of the message: its text, tool calls and results, names of documents."""
         from hansard.analysis import searchable
 
         return searchable(self.message)
 
     @property
     def snippet(self) -> Snippet:
-        """The part of the text that fits best, cut when it is asked for."""
+        """The best matching part of the text, computed on access."""
         return self.cut()
 
     def cut(self, characters: int = SNIPPET) -> Snippet:
-        """A snippet of that length, or a little more."""
+        """Returns a snippet of that length, or a little more."""
         from hansard.analysis import parse_query
         from hansard.search import snippets
 
@@ -60,7 +60,7 @@ class Hit(Struct, frozen=True, gc=False):
 
 
 class Hits(list[Hit]):
-    """The hits of a search, and where to go on from."""
+    """The hits of a search, and where to continue."""
 
     def __init__(
         self, hits: Iterable[Hit] = (), *, next_cursor: str | Callable[[], str] | None = None, complete: bool = True
@@ -68,11 +68,11 @@ class Hits(list[Hit]):
         super().__init__(hits)
         self._next = next_cursor
         self.complete = complete
-        """False when the search stopped at its bound: what is older was not looked at."""
+        """False if the search stopped at its limit: older messages were not compared."""
 
     @property
     def next_cursor(self) -> str | None:
-        """For `cursor=` of the next search; None when there is no more. Made when it is asked for."""
+        """For `cursor=` of the next search; None if there are no more. Computed on access."""
         if callable(self._next):
             self._next = self._next()
         return self._next

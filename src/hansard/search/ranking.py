@@ -1,8 +1,8 @@
-"""Relevance: BM25 over what was found, rarer words counting for more, long messages for less.
+"""Relevance: BM25 over the matches; rarer words count more, long messages less.
 
-How rare a word is, is counted among the messages that were found, not among all that are stored. So a ranking depends
-on nothing but those: backends that find the same messages rank them alike, whatever filters narrow the search and
-whether an index or a scan found them.
+The rarity of a word is counted among the matches, not among all stored messages. So a ranking depends on nothing else:
+backends that find the same messages rank them alike, whatever filters narrow the search and whether an index or a scan
+found them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ B = 0.75
 
 
 class RankedMatch(NamedTuple):
-    """A match and how well it fits."""
+    """A match and its score."""
 
     score: float
     match: Match
@@ -31,7 +31,7 @@ class RankedMatch(NamedTuple):
 
 
 def ranked(query: Query, found: Sequence[Match]) -> list[RankedMatch]:
-    """The matches with their scores, the best first, the newer first where they are equal."""
+    """Returns the matches with their scores, the best first; of equal ones the newer first."""
     clauses = query.wanted
     texts = [_TextStats(analyse(searchable(match.message)), clauses) for match in found]
     weights = _weights(texts, len(clauses))
@@ -41,7 +41,7 @@ def ranked(query: Query, found: Sequence[Match]) -> list[RankedMatch]:
 
 
 def _weights(texts: Sequence[_TextStats], clauses: int) -> list[float]:
-    """The inverse document frequency of each clause: above zero even for one that every text has."""
+    """Returns the inverse document frequency of each clause: above zero even for one that every text has."""
     counts = [sum(text.times[at] > 0 for text in texts) for at in range(clauses)]
     return [log(1 + (len(texts) + 1) / (count + 0.5)) for count in counts]
 
@@ -57,7 +57,7 @@ def _ranked(match: Match, text: _TextStats, weights: list[float], average: float
 
 
 class _TextStats:
-    """How long one message is and how often it has each clause; its words are not kept."""
+    """The length of one message and how often each clause occurs; its words are not kept."""
 
     __slots__ = ("length", "times")
 
@@ -68,7 +68,7 @@ class _TextStats:
 
 
 class _TermCounts:
-    """The terms of one text, counted once for all clauses: a clause then costs about the same in a long text."""
+    """The terms of one text, counted once for all clauses, so that a clause costs about the same in a long text."""
 
     def __init__(self, terms: Terms) -> None:
         self._row = terms.words
@@ -76,7 +76,7 @@ class _TermCounts:
         self._more = terms.more
 
     def times(self, clause: Clause) -> int:
-        """How often the text has the clause; once, where it has only another way to write it."""
+        """Returns how often the clause occurs in the text; once, if only another spelling of it does."""
         return sum(map(self._times, clause.rows)) or int(any(map(self._has_otherwise, clause.rows)))
 
     def _times(self, row: Phrase) -> int:
@@ -103,7 +103,7 @@ class _TermCounts:
 
 
 def _beginning(words: list[str], start: str) -> Iterator[str]:
-    """Those of the sorted words that begin so; the shortest first."""
+    """Yields the sorted words that begin so; the shortest first."""
     for at in range(bisect_left(words, start), len(words)):
         if not words[at].startswith(start):
             return

@@ -1,7 +1,7 @@
-"""Search without an index: every message is looked at. Exact, and bounded by `MOST` messages a search.
+"""Search without an index: every message is compared. Exact, and limited to `MOST` messages for each search.
 
-It stands on the Backend contract alone, so every backend has search from its first day. What an index gives back is
-the same, only sooner.
+It uses only the Backend contract, so every backend has search from its first day. An index returns the same, only
+faster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, to_micros
 
 MOST = 100_000
-"""Messages that one search looks at. The conversations with the newest activity come first."""
+"""Messages that one search compares. The conversations with the newest activity come first."""
 _PAGE = 100
 _PAGE_BYTES = 8_000_000
 
@@ -43,7 +43,7 @@ async def find(backend: Backend, context: Context, lookup: Lookup) -> Matches:
 
 
 def _matching(batch: list[Found], lookup: Lookup, sieve: Sieve) -> list[tuple[Position, Match]]:
-    """Those that match, each with its position. This computes: it runs off the event loop."""
+    """Returns the matches, each with its position. CPU-bound: it runs in a thread."""
     found = []
     for conversation, message in batch:
         text = searchable(message)
@@ -59,7 +59,7 @@ def _position(found: tuple[Position, Match]) -> Position:
 
 
 async def _batches(messages: AsyncIterator[Found]) -> AsyncIterator[list[Found]]:
-    """Messages of several conversations together: handing each to a thread by itself would cost more than a look."""
+    """Yields messages of several conversations together: a thread for each one would cost more than it saves."""
     batch: list[Found] = []
     async for found in messages:
         batch.append(found)

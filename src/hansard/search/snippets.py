@@ -12,11 +12,11 @@ from hansard.search.hits import Snippet
 
 Span = tuple[int, int]
 _LOOKED_AT = 200_000
-"""Characters in which a snippet is looked for."""
+"""The most characters that are searched for a snippet."""
 
 
 def cut(text: str, query: Query, characters: int) -> Snippet:
-    """The stretch with the most highlights, the first of those, with a little of what stands before."""
+    """Returns the first stretch with the most highlights, with a little context before it."""
     marks = highlights(text[:_LOOKED_AT], query)
     if not marks:
         return Snippet(text[:characters], 0)
@@ -29,7 +29,7 @@ def cut(text: str, query: Query, characters: int) -> Snippet:
 
 
 def highlights(text: str, query: Query) -> list[Span]:
-    """Where the query's words stand in the text, in order; neighbours without a gap are one."""
+    """Returns the ranges of the query's words in the text, in order; adjacent ones are joined."""
     found = list(spans(text))
     words = _Words([word for _, _, word in found])
     hits = sorted({at for clause in query.wanted for row in clause.rows for at in words.places(row)})
@@ -44,14 +44,14 @@ def highlights(text: str, query: Query) -> list[Span]:
 
 
 class _Words:
-    """The words of a text, in which many rows of terms are looked for."""
+    """The words of a text, in which many phrases are searched."""
 
     def __init__(self, words: list[Word]) -> None:
         self._words = words
 
     @cached_property
     def _readings(self) -> list[tuple[list[str], list[int]]]:
-        """Their terms in a row, each with its word; and once more where a `camelCase` has parts."""
+        """Their terms in sequence, each with its word; and again with the parts of `camelCase` words."""
         readings = [[word.parts for word in self._words]]
         if any(word.pieces for word in self._words):
             readings.append([word.finest for word in self._words])
@@ -62,7 +62,7 @@ class _Words:
 
     @cached_property
     def _forms(self) -> dict[str, list[int]]:
-        """Every way to write a word, with the words that are written so."""
+        """Every spelling of a word, with the words that have it."""
         forms: dict[str, list[int]] = {}
         for at, word in enumerate(self._words):
             for form in (*word.parts, *word.raw, *word.others, *word.pieces, *word.raw_pieces):
@@ -70,7 +70,7 @@ class _Words:
         return forms
 
     def places(self, row: Phrase) -> Iterator[int]:
-        """The words that a row is made of, wherever it stands."""
+        """Yields the words that a phrase consists of, wherever it occurs."""
         if len(row.parts) > 1:
             for terms, owners in self._readings:
                 for place in row.places(terms):
@@ -84,12 +84,12 @@ class _Words:
 
 
 def _within(starts: list[int], at: int, characters: int) -> int:
-    """How many marks a stretch shows that begins with this one. They are in order: a text may have thousands."""
+    """Returns how many of the sorted highlights a stretch contains that begins with this one."""
     return bisect_right(starts, starts[at] + characters * 3 // 4) - at
 
 
 def _word_start(text: str, at: int) -> int:
-    """No further than a few characters: scripts without spaces are cut where they are."""
+    """Moves only a few characters: scripts without spaces are cut anywhere."""
     space = text.rfind(" ", max(0, at - 20), at + 1)
     return space + 1 if at and space >= 0 else at
 

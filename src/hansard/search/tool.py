@@ -1,7 +1,7 @@
-"""The `conversation_search` tool: search in the hands of a model.
+"""The `conversation_search` tool: search for a model.
 
-What is searched, and how, is fixed when the tool is made. A model gives a query and a limit, and nothing that it writes
-can name another conversation, user or tenant.
+What is searched, and how, is fixed when the tool is created. A model passes a query and a limit, and nothing that it
+writes can name another conversation, user or tenant.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hansard.search.hits import Hits
 
 NAME = "conversation_search"
 MOST = 20
-"""Results that a model can ask for."""
+"""The most results that a model can request."""
 _DEFAULT = 5
 _SHOWN = 600
 """Characters of each result."""
 _NOTHING = "Nothing found."
 
 Find = Callable[[str, int, Literal["all", "any"] | None], Awaitable[Hits]]
-"""Searches for a query, up to a limit, for all of its words or any, or as the mode has it."""
+"""Searches for a query, up to a limit, for all of its words or any, or as the mode does."""
 Mode = Literal["words", "meaning", "hybrid"]
 _ADVICE: dict[Mode, str] = {
     "words": 'Use a few keywords; "quotes" for an exact phrase, prefix* for beginnings, -word to exclude, OR for '
@@ -35,7 +35,7 @@ _ADVICE: dict[Mode, str] = {
 
 
 class SearchTool:
-    """A tool for a model, in the shape that its API wants. Calling it is running it: `await tool(query="…")`."""
+    """A tool for a model, in the format of its API. Call it to run it: `await tool(query="…")`."""
 
     def __init__(self, find: Find, where: str, mode: Mode = "words") -> None:
         self._find = find
@@ -86,7 +86,7 @@ class SearchTool:
         return {"name": self.name, "description": self.description, "input_schema": self.parameters}
 
     async def __call__(self, query: str, limit: int = _DEFAULT) -> str:
-        """Runs the search and gives the results as text."""
+        """Runs the search and returns the results as text."""
         wanted = min(max(limit, 1), MOST)
         if self.mode != "words":
             return _told(await self._find(query, wanted, None)) or _NOTHING
@@ -97,9 +97,9 @@ class SearchTool:
         return f"No message has all of these words. These have some:\n\n{_told(hits)}" if hits else _NOTHING
 
     async def run(self, arguments: str | Mapping[str, Any]) -> str:
-        """Runs it with what a model wrote: its arguments as JSON, or decoded.
+        """Runs it with a model's arguments: as JSON, or decoded.
 
-        What is wrong with them is told to the model, which can do better. Nothing but `query` and `limit` is looked at.
+        Errors in them are returned to the model, which can try again. Only `query` and `limit` are read.
         """
         try:
             if isinstance(arguments, str):
@@ -117,11 +117,11 @@ class SearchTool:
 class _Arguments(Struct):
     query: str
     limit: int | None = None
-    """Some APIs have a model write `null` for what it leaves out."""
+    """With some APIs a model writes `null` for a missing argument."""
 
 
 def _told(hits: Hits) -> str:
-    """Each result with who said it and when, in plain text."""
+    """Returns each result with its author and time, in plain text."""
     results = []
     for hit in hits:
         message = hit.message

@@ -1,8 +1,8 @@
-"""Meaning as numbers: what an embedder is, how its vectors are kept, and how near one is to another.
+"""Meaning as numbers: what an embedder is, how its vectors are stored, and how similar two are.
 
-A vector is kept as unit length in 32-bit floats, beside the id of its message and a digest of the text that it was made
-of. So a message that has changed is told from what its vector says. Vectors lie in *chunks* of neighbouring messages,
-each a record of the store: every backend has a place for them, and deletes and copies them with their conversation.
+A vector is stored with unit length in 32-bit floats, with the id of its message and a digest of the embedded text. So
+an outdated vector of a changed message is recognised. Vectors are stored in *chunks* of neighbouring messages, each a
+record of the store: every backend can store them, and deletes and copies them with their conversation.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from hansard.model import Message
 CHUNK = 64
 """Messages of one chunk, by their seq."""
 MOST_CHARACTERS = 8000
-"""Of one message so many are embedded, the first."""
+"""The first characters of a message that are embedded."""
 RANK = 60
-"""How little the first places of a ranking count for more than those behind them; the usual number."""
+"""Dampens the advantage of the first ranks; the usual number."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. A new `name` means that older vectors are of no use."""
+    """Turns texts into vectors. A new `name` makes older vectors invalid."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class Embedder(Protocol):
 
 
 class Embedding:
-    """An embedder made of an async function."""
+    """An embedder made from an async function."""
 
     def __init__(
         self, function: Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]], *, name: str, dimensions: int
@@ -69,12 +69,12 @@ def checked(embedder: Any) -> Embedder:
     return cast(Embedder, embedder)
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
+# Messages
 
 
 def text_of(message: Message) -> str:
-    """What of a message is embedded, as it is read (`rules.end_lapsed`). Nothing of one that is still growing."""
-    from hansard.analysis import searchable  # only now: whoever only deletes vectors needs no tables of words
+    """Returns the text of a message, as it is read (`rules.end_lapsed`), to embed; nothing for one in progress."""
+    from hansard.analysis import searchable  # imported late: deleting vectors needs no word tables
 
     return "" if message.status == "in_progress" else searchable(message)[:MOST_CHARACTERS].strip()
 
@@ -83,11 +83,11 @@ def digest_of(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-# --- vectors ----------------------------------------------------------------------------------------------------------
+# Vectors
 
 
 def unit(vector: Iterable[float], dimensions: int) -> bytes:
-    """The vector as it is kept: of length 1, or of zeros. `ValueError` for what is none, or has another size."""
+    """Returns the vector as it is stored: of length 1, or zeros. `ValueError` if it is invalid or has another size."""
     try:
         numbers = [float(each) for each in vector]
     except TypeError as error:
@@ -143,7 +143,7 @@ def unpack(value: object, where: str) -> list[VectorRow]:
 
 
 def scores(rows: Sequence[VectorRow], query: bytes) -> list[float]:
-    """How near each vector is to the query's: 1 for the same direction, 0 for none of it."""
+    """Returns how similar each vector is to the query's: 1 for the same direction, 0 for none."""
     if not rows:
         return []
     try:
@@ -155,11 +155,11 @@ def scores(rows: Sequence[VectorRow], query: bytes) -> list[float]:
     return [float(each) for each in matrix @ numpy.frombuffer(query, dtype="<f4")]
 
 
-# --- fusing -----------------------------------------------------------------------------------------------------------
+# Fusion
 
 
 def fused(rankings: Iterable[Sequence[K]]) -> list[tuple[float, K]]:
-    """One ranking of several, by reciprocal rank: what several have near the top comes first."""
+    """Combines several rankings by reciprocal rank: items near the top of several come first."""
     totals: dict[K, float] = {}
     for ranking in rankings:
         for at, key in enumerate(ranking, 1):
