@@ -256,7 +256,7 @@ def test_what_is_remembered_is_bounded() -> None:
         windows.keep(conversation, None, [row])
         assert windows.get(conversation, None) == ([row] if number < 10 else None), "only what is small is kept"
         windows.keep(conversation, 1, [])
-        windows.go_on("s", 0, 0, row)
+        windows.extend("s", 0, 0, row)
         assert windows.get(conversation, 1) == ([row] if number < 10 else None)
     held = sum(made.size for _, made in events._made.items())
     assert held == events._made.weight <= 32_000_000

@@ -30,7 +30,7 @@ def everything(state: Any) -> Any:
     return {"messages": [*state["messages"], AIMessage("Noted.")]}
 
 
-async def forget(store: Store) -> None:
+async def discard(store: Store) -> None:
     """Deletes the first message, and looks for it everywhere."""
     await store.delete_message("t", (await store.get_messages("t"))[0].id)
     assert SECRET not in await records_of(store)
@@ -56,7 +56,7 @@ async def test_a_message_that_is_sent_again(store: Store) -> None:
     for _ in range(2):
         await graph.ainvoke({"messages": [HumanMessage(SECRET, id="h")]}, CONFIG)
     assert texts(await store.get_messages("t")) == [SECRET, "answer 1", "answer 2"]
-    await forget(store)
+    await discard(store)
 
 
 async def test_what_others_said_is_given_back(store: Store) -> None:
@@ -65,7 +65,7 @@ async def test_what_others_said_is_given_back(store: Store) -> None:
     await ask(graph, "Well?")
     given = [each async for each in store.langgraph_checkpointer.alist(CONFIG)]
     assert repr(given).count(SECRET) > 2
-    await forget(store)
+    await discard(store)
 
 
 async def test_a_channel_that_holds_messages_of_the_history(store: Store) -> None:
@@ -82,7 +82,7 @@ async def test_a_channel_that_holds_messages_of_the_history(store: Store) -> Non
     await ask(graph, SECRET, "More")
     values = (await graph.aget_state(CONFIG)).values
     assert texts(values["heard"]) == [SECRET, "Noted.", "More"]
-    await forget(store)
+    await discard(store)
 
 
 async def test_a_subgraph_is_given_messages_of_the_history(store: Store) -> None:
@@ -96,7 +96,7 @@ async def test_a_subgraph_is_given_messages_of_the_history(store: Store) -> None
     for question in (SECRET, "More"):
         await graph.ainvoke({"messages": [("user", question)]}, CONFIG, durability="sync")
     assert texts(await store.get_messages("t")) == [SECRET, "Noted.", "More", "Noted."]
-    await forget(store)
+    await discard(store)
 
 
 async def test_writes_that_wait_for_an_answer(store: Store) -> None:
@@ -110,7 +110,7 @@ async def test_writes_that_wait_for_an_answer(store: Store) -> None:
     waiting = await store.langgraph_checkpointer.aget_tuple(CONFIG)
     assert waiting is not None
     assert SECRET in repr(waiting.pending_writes)
-    await forget(store)
+    await discard(store)
 
 
 def appended(value: list[Any], writes: Any) -> list[Any]:
@@ -221,7 +221,7 @@ async def test_what_a_saver_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch
         kept = [id for id in (config["configurable"]["thread_id"] for config in configs) if saver._threads.get(id)]
         assert kept[-1] == "t11"
         assert 1 < len(kept) < 5, "each has 40,000 characters"
-        assert [id for id in kept if saver._threads.said(id)] == kept
+        assert [id for id in kept if saver._threads.latest(id)] == kept
         for config in configs:
             assert len(await ask(graph, "More", config=config)) == 6
 

@@ -114,7 +114,7 @@ def test_values_come_back_as_they_were(value: Any) -> None:
         version.id: [references.HistoryPosition(version, seq, version.id or "")] for seq, (version,) in rows.items()
     }
     referring = references.dump(SERDE, value, find)
-    settled = references.settle(whole, lambda id: by_id.get(id, []))
+    settled = references.refer_to_rows(whole, lambda id: by_id.get(id, []))
     for blob, known in ((whole, {}), (referring, rows), (settled, rows)):
         loaded = references.load(SERDE, blob, known)
         assert repr(loaded) == repr(plain)
@@ -238,7 +238,7 @@ async def test_what_is_noted_of_subgraphs_is_bounded(
     for number in range(5):
         below: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": f"inner:{number}"}}
         await saver.aput(below, empty_checkpoint(), {}, {})
-    assert len(saver._threads.unsettled("t")) == noted
+    assert len(saver._threads.take_subgraphs("t")) == noted
 
 
 def nested(saver: Any, node: Any) -> Any:

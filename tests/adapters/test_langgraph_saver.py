@@ -24,7 +24,7 @@ from tests.test_sync import suspending
 import hansard
 from hansard import Corrupt, FormatMismatch, Message, Store, Unsupported, sync
 from hansard.adapters.langgraph import forms, records
-from hansard.adapters.langgraph.history_sync import placed
+from hansard.adapters.langgraph.history_sync import store_messages
 from hansard.adapters.langgraph.references import SerializedValue
 from hansard.adapters.langgraph.threads import Thread
 from hansard.backends.memory import MemoryBackend
@@ -361,7 +361,7 @@ async def test_a_message_that_is_changed_while_it_is_stored_is_stored_again() ->
     store, thread = Store(cast(Backend, Meanwhile())), Thread("main")
     await store.create_conversation("t")
     for _ in range(2):
-        await placed(store, "t", thread, [message], None, None)
+        await store_messages(store, "t", thread, [message], None, None)
     assert texts(await store.get_messages("t")) == ["Hi!"]
     await store.close()
 

@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from hansard.adapters.history import settled
+from hansard.adapters.history import uninterrupted
 
 pytestmark = pytest.mark.anyio
 
@@ -21,9 +21,9 @@ async def test_the_answer_and_the_error_of_a_write_come_through() -> None:
         await asyncio.sleep(0)
         raise KeyError("no")
 
-    assert await settled(write()) == 7
+    assert await uninterrupted(write()) == 7
     with pytest.raises(KeyError, match="no"):
-        await settled(fail())
+        await uninterrupted(fail())
 
 
 async def test_a_cancelled_caller_hears_of_it_when_the_write_has_ended() -> None:
@@ -34,7 +34,7 @@ async def test_a_cancelled_caller_hears_of_it_when_the_write_has_ended() -> None
         await go_on.wait()
         written.append(1)
 
-    caller = asyncio.create_task(settled(write()))
+    caller = asyncio.create_task(uninterrupted(write()))
     await began.wait()
     for _ in range(3):
         caller.cancel()
@@ -51,7 +51,7 @@ async def test_a_write_that_is_cancelled_before_it_began_leaves_nobody_waiting()
         raise AssertionError("it was cancelled")
 
     others = asyncio.all_tasks()
-    caller = asyncio.create_task(settled(write()))
+    caller = asyncio.create_task(uninterrupted(write()))
     await asyncio.sleep(0)
     for task in asyncio.all_tasks() - others - {caller}:
         task.cancel()
@@ -70,7 +70,7 @@ async def test_a_scope_of_anyio_that_is_cancelled_leaves_time_for_the_write() ->
     async def call() -> None:
         with anyio.CancelScope() as scope:
             asyncio.get_running_loop().call_soon(scope.cancel)
-            await settled(write())
+            await uninterrupted(write())
         cancelled.append(scope.cancelled_caught)
 
     caller = asyncio.create_task(call())

@@ -97,7 +97,7 @@ def _calls(messages: Sequence[Message], linked: Sequence[ToolLinks]) -> dict[int
     return found
 
 
-async def settled(write: Coroutine[Any, Any, T]) -> T:
+async def uninterrupted(write: Coroutine[Any, Any, T]) -> T:
     """Waits for the end of a write even if the caller is cancelled, and raises the cancellation only then.
 
     So callers that catch the cancellation can read the outcome of the write.

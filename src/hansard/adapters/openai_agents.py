@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from agents import RunContextWrapper, SessionSettings, TResponseInputItem
 
-from hansard.adapters.history import EVERYTHING, newest, reading_of, settled
+from hansard.adapters.history import EVERYTHING, newest, reading_of, uninterrupted
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
@@ -90,11 +90,13 @@ class OpenAISession:
         append = self._store.append(
             self.session_id, messages, user_id=self._user_id, agent_id=self._agent_id, branch=self._branch
         )
-        await settled(append)
+        await uninterrupted(append)
 
     async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
         """Removes the newest item, with its whole message, and returns it."""
-        while (message := await settled(self._store.pop_message(self.session_id, branch=self._branch))) is not None:
+        while (
+            message := await uninterrupted(self._store.pop_message(self.session_id, branch=self._branch))
+        ) is not None:
             if items := items_of(message):
                 return cast(TResponseInputItem, items[-1])
         return None
@@ -106,7 +108,7 @@ class OpenAISession:
         if self._branch is not None:
             raise ValidationError(f"a session of the branch {self._branch!r} cannot leave it: clear the active one")
         try:
-            await settled(self._store.branch(self.session_id, empty=True))
+            await uninterrupted(self._store.branch(self.session_id, empty=True))
         except ConversationNotFound:
             return  # Deleted since it was read: nothing to clear.
 

@@ -169,11 +169,11 @@ def events_of(messages: Iterable[Message], agent: str, events_made: Events | Non
 def _foreign(message: Message, agent: str, names: dict[str, str]) -> list[Event]:
     """Returns the events of a message in another format. Results are named by their calls, as Gemini requires."""
     is_assistant = message.role in ("assistant", "agent")
-    said = registry.write(reading_of(message), "gemini", message)
+    contents = registry.write(reading_of(message), "gemini", message)
     # Gemini's dialogues begin with a user: drop the user turn that conversion adds to an assistant's message.
-    said = [each for each in said if not is_assistant or each["role"] == "model"]
+    contents = [each for each in contents if not is_assistant or each["role"] == "model"]
     events = []
-    for number, each in enumerate(said):
+    for number, each in enumerate(contents):
         content = types.Content.model_validate_json(msgspec.json.encode(each))
         for part in content.parts or []:
             if part.function_call and part.function_call.id:
@@ -182,7 +182,7 @@ def _foreign(message: Message, agent: str, names: dict[str, str]) -> list[Event]
                 part.function_response.name = names[part.function_response.id]
         events.append(
             Event(
-                id=message.id if len(said) == 1 else f"{message.id}.{number}",
+                id=message.id if len(contents) == 1 else f"{message.id}.{number}",
                 invocation_id=message.id,
                 author=agent if is_assistant or message.role == "tool" else USER,
                 content=content,
@@ -200,7 +200,7 @@ def delta_of(message: Message) -> Delta:
     return delta if isinstance(delta, dict) else {}
 
 
-def said_in(message: Message) -> str:
+def text_in(message: Message) -> str:
     """Returns the text of an event, as an agent with an `output_key` also puts it into the state."""
     content = message.content.get("content") if isinstance(message.content, dict) else None
     parts = content.get("parts") if isinstance(content, dict) else None

@@ -21,7 +21,7 @@ from google.adk.sessions import Session
 from google.genai import types
 
 from hansard.adapters.adk.events import events_of
-from hansard.adapters.adk.sessions import SessionKey, kept_in
+from hansard.adapters.adk.sessions import SessionKey, session_record
 from hansard.adapters.history import value_of
 from hansard.analysis import Match, analyse, parse_query, relaxed, searchable, shortened
 from hansard.errors import NotFound, ValidationError
@@ -69,16 +69,22 @@ class AdkMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        said = {event.id: event for event in events if event.content and event.content.parts}
-        known = await self._records(user_id).get_many([((MEMORIES, app_name), id) for id in said]) if said else []
+        with_content = {event.id: event for event in events if event.content and event.content.parts}
+        known = (
+            await self._records(user_id).get_many([((MEMORIES, app_name), id) for id in with_content])
+            if with_content
+            else []
+        )
         for record in known:
             if record is not None:
-                said.pop(record.key, None)
-        home = await self._home(SessionKey(app_name, user_id, session_id)) if session_id else None
+                with_content.pop(record.key, None)
+        session_conversation = (
+            await self._conversation_of(SessionKey(app_name, user_id, session_id)) if session_id else None
+        )
         batch = []
-        for id, event in said.items():
-            stands = await self._stands(user_id, home, id)
-            memory = Memory(home, None if stands else _entry(event), dict(custom_metadata or {}))
+        for id, event in with_content.items():
+            is_in_history = await self._is_in_history(user_id, session_conversation, id)
+            memory = Memory(session_conversation, None if is_in_history else _entry(event), dict(custom_metadata or {}))
             batch.append(_put(app_name, id, memory))
         await self._records(user_id).write(batch)
 
@@ -103,7 +109,7 @@ class AdkMemoryService(BaseMemoryService):
         if not query.strip():
             return SearchMemoryResponse()
         found = [each async for each in self._in_history(app_name, user_id, query)]
-        found += await self._beside(app_name, user_id, query)
+        found += await self._with_own_text(app_name, user_id, query)
         found.sort(key=lambda pair: pair[0], reverse=True)
         return SearchMemoryResponse(memories=[memory for _, memory in found[:_MOST]])
 
@@ -117,12 +123,12 @@ class AdkMemoryService(BaseMemoryService):
     def _records(self, user_id: str) -> Records:
         return self._store.user(user_id).records
 
-    async def _home(self, place: SessionKey) -> str | None:
+    async def _conversation_of(self, session_key: SessionKey) -> str | None:
         """Returns the conversation of a session."""
-        record = await self._store.records.get(place.namespace, place.id)
-        return kept_in(record).conversation_id if record is not None else None
+        record = await self._store.records.get(session_key.namespace, session_key.id)
+        return session_record(record).conversation_id if record is not None else None
 
-    async def _stands(self, user_id: str, conversation_id: str | None, id: str) -> bool:
+    async def _is_in_history(self, user_id: str, conversation_id: str | None, id: str) -> bool:
         """Whether the event is a message of a conversation that the user owns."""
         if conversation_id is None:
             return False
@@ -145,14 +151,14 @@ class AdkMemoryService(BaseMemoryService):
                 memory = _memory(record) if record is not None else None
                 if memory is not None and memory.is_of(hit.conversation.id):
                     count += 1
-                    yield hit.score, _told(hit.message, app, memory)
+                    yield hit.score, _entry_of_message(hit.message, app, memory)
             cursor = hits.next_cursor
             if cursor is None:
                 return
 
-    async def _beside(self, app: str, user: str, query: str) -> list[tuple[float, MemoryEntry]]:
+    async def _with_own_text(self, app: str, user: str, query: str) -> list[tuple[float, MemoryEntry]]:
         """Returns matching memories that hold their text themselves, after comparing each."""
-        asked = relaxed(shortened(parse_query(query), self._store.limits.query_terms))
+        parsed = relaxed(shortened(parse_query(query), self._store.limits.query_terms))
         texts: list[Match] = []
         entries: dict[str, Memory] = {}
         async for record in self._records(user).iter((MEMORIES, app), exact=True):
@@ -161,8 +167,8 @@ class AdkMemoryService(BaseMemoryService):
                 entries[record.key] = memory
                 message = Message("user", memory.entry["content"], id=record.key, format="gemini")
                 texts.append(Match(Conversation(record.key), message))
-        found = [match for match in texts if asked.matches(analyse(searchable(match.message)))]
-        return [(each.score, _whole(entries[each.match.message.id])) for each in ranked(asked, found)]
+        found = [match for match in texts if parsed.matches(analyse(searchable(match.message)))]
+        return [(each.score, _whole(entries[each.match.message.id])) for each in ranked(parsed, found)]
 
 
 def _put(app: str, id: str, memory: Memory) -> Put:
@@ -184,7 +190,7 @@ def _whole(memory: Memory) -> MemoryEntry:
     return found.model_copy(update={"custom_metadata": memory.custom_metadata})
 
 
-def _told(message: Message, app: str, memory: Memory) -> MemoryEntry:
+def _entry_of_message(message: Message, app: str, memory: Memory) -> MemoryEntry:
     event = events_of([message], app)[0]
     return MemoryEntry(
         content=_content(event),

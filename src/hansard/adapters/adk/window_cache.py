@@ -46,7 +46,7 @@ class Windows:
         size = sum(map(_size, messages)) if len(messages) <= _LONGEST else 0
         self._put(conversation.id, CachedWindow(conversation.version, conversation.created_at, wanted, messages, size))
 
-    def go_on(self, conversation_id: str, before: int, after: int, message: Message) -> None:
+    def extend(self, conversation_id: str, before: int, after: int, message: Message) -> None:
         """Extends the cached messages by one that was appended at the version `before` and made it `after`."""
         window = self._windows.peek(conversation_id)
         if window is not None and window.version == before:

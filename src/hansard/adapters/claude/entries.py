@@ -27,7 +27,7 @@ def own(entry: object, limits: Limits) -> Entry:
     """Returns a private copy of an entry. Refuses one that cannot be stored, before any of its batch is written."""
     if not isinstance(entry, dict):
         raise ValidationError(f"an entry of a transcript must be a mapping, not a {type(entry).__name__}")
-    if is_said(entry):
+    if is_dialogue(entry):
         return {**entry}
     if name := uuid_of(entry):
         checks.id_of(name, "the uuid of an entry", limits)
@@ -46,7 +46,7 @@ def without_halves(value: Any) -> Any:
     return [without_halves(item) for item in value] if isinstance(value, list) else value
 
 
-def is_said(entry: Entry) -> bool:
+def is_dialogue(entry: Entry) -> bool:
     """Whether an entry of the main transcript is part of the dialogue, and so a message for every framework to read."""
     message = entry.get("message")
     return (
@@ -97,10 +97,10 @@ def entries_of(row: Message, session_id: str, parent: str | None, answer: str | 
     spoken = registry.write(reading_of(row), "anthropic", row)
     if _side(row) == "assistant" and len(spoken) > 1:
         # Anthropic's dialogues begin with a user: drop the user turn that conversion adds to an assistant's message.
-        spoken = [said for said in spoken if said["role"] == "assistant"]
-    for number, said in enumerate(spoken):
+        spoken = [written for written in spoken if written["role"] == "assistant"]
+    for number, written in enumerate(spoken):
         name = str(uuid.uuid5(NAMES, f"{row.conversation_id}/{row.id}.{number}"))
-        entries.append(_entry(said, row, session_id, name, parent, answer or f"msg_{name}"))
+        entries.append(_entry(written, row, session_id, name, parent, answer or f"msg_{name}"))
         parent, answer = name, answer_in(entries[-1])
     return entries
 
@@ -110,8 +110,12 @@ def answer_in(entry: Entry) -> str | None:
     return entry["message"].get("id") if entry["type"] == "assistant" else None
 
 
-def _entry(said: Any, row: Message, session_id: str, name: str, parent: str | None, answer: str) -> Entry:
-    message = said if isinstance(said, dict) and "role" in said else {"role": _side(row), "content": _blocks(said)}
+def _entry(written: Any, row: Message, session_id: str, name: str, parent: str | None, answer: str) -> Entry:
+    message = (
+        written
+        if isinstance(written, dict) and "role" in written
+        else {"role": _side(row), "content": _blocks(written)}
+    )
     if message["role"] == "assistant":
         message = {
             "id": answer,

@@ -30,11 +30,11 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-from hansard.adapters.claude import side_entries as beside
-from hansard.adapters.claude.entries import Entry, is_said, own, row_of, uuid_of, without_halves
+from hansard.adapters.claude import side_entries
+from hansard.adapters.claude.entries import Entry, is_dialogue, own, row_of, uuid_of, without_halves
 from hansard.adapters.claude.sessions import LoadedSession, SessionCounts, Sessions, bound, puts, undoing
 from hansard.adapters.claude.side_entries import SideEntry
-from hansard.adapters.history import settled
+from hansard.adapters.history import uninterrupted
 from hansard.errors import Conflict, ConversationNotFound, NotFound, ValidationError
 from hansard.model import Message, Record, to_micros
 from hansard.store import Store
@@ -80,9 +80,9 @@ class ClaudeSessionStore:
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         # A batch is several writes: complete it even if the SDK gives up on it, after a minute.
-        await settled(self._append_mended(key, entries))
+        await uninterrupted(self._append_without_surrogates(key, entries))
 
-    async def _append_mended(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+    async def _append_without_surrogates(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         try:
             await self._append(key, entries)
         except ValidationError:
@@ -97,12 +97,12 @@ class ClaudeSessionStore:
         if not given:
             return
         # Created once, so that a second attempt has the same ids.
-        rows = {id(entry): row_of(entry) for entry in given if is_said(entry)} if "subpath" not in key else {}
+        rows = {id(entry): row_of(entry) for entry in given if is_dialogue(entry)} if "subpath" not in key else {}
         known = self._sessions.remembered(key) if len(rows) < len(given) else None
         if known is None or not await self._append_from(key, known, given, rows, is_fresh=False):
             is_stored = False
             while not is_stored:
-                known = await self._sessions.get(key) or await self._sessions.begin(key)
+                known = await self._sessions.get(key) or await self._sessions.create(key)
                 is_stored = await self._append_from(key, known, given, rows, is_fresh=True)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -113,10 +113,10 @@ class ClaudeSessionStore:
             place = (SUBAGENTS, key["project_key"], key["session_id"], key["subpath"])
             return [found.value async for found in self._store.records.iter(place, exact=True)]
         id = known.session.conversation_id if known is not None else await bound(self._store, key["session_id"])
-        scan = self._store.records.iter(_beside(key), exact=True)
-        beside_it = [beside.read(found) async for found in scan] if known is not None else []
+        scan = self._store.records.iter(_side_namespace(key), exact=True)
+        side = [side_entries.read(found) async for found in scan] if known is not None else []
         rows = [row async for row in self._store.iter_messages(id)]
-        entries = list(beside.merged(rows, beside_it, key["session_id"]))
+        entries = list(side_entries.merged(rows, side, key["session_id"]))
         return cast("list[SessionStoreEntry]", entries) or None
 
     # Optional methods
@@ -184,10 +184,10 @@ class ClaudeSessionStore:
         if len(rows) == _HEAD:
             rows += [row for row in await self._store.get_messages(id, last=1) if row.seq > rows[-1].seq]
         numbers = sorted({*range(min(counts.entries, _HEAD)), *counts.newest.values()})
-        found = await self._store.records.get_many([(_beside(key), _number(number)) for number in numbers])
-        beside_it = [beside.read(record) for record in found if record is not None]
-        quoted = {quote.message_id for each in beside_it for quote in each.quotes.values()} - {row.id for row in rows}
-        entries = list(beside.merged(rows, beside_it, key["session_id"], await self._rows(id, quoted)))
+        found = await self._store.records.get_many([(_side_namespace(key), _number(number)) for number in numbers])
+        side = [side_entries.read(record) for record in found if record is not None]
+        quoted = {quote.message_id for each in side for quote in each.quotes.values()} - {row.id for row in rows}
+        entries = list(side_entries.merged(rows, side, key["session_id"], await self._rows(id, quoted)))
         return fold_session_summary(None, key, cast("list[SessionStoreEntry]", entries))
 
     async def _rows(self, id: str, message_ids: set[str]) -> list[Message]:
@@ -208,7 +208,9 @@ class ClaudeSessionStore:
         Messages that are already stored are found by their ids.
         """
         new = await self._new(key, entries)
-        batch = self._beneath(key, new, known) if "subpath" in key else await self._main(key, new, rows, known)
+        batch = (
+            self._subagent_batch(key, new, known) if "subpath" in key else await self._main_batch(key, new, rows, known)
+        )
         id = known.session.conversation_id
         if known.revision and not batch.writes and batch.counts == known.counts:
             if is_fresh:
@@ -226,7 +228,7 @@ class ClaudeSessionStore:
                 raise
             now = None
         if now is None:
-            self._sessions.forget(key)
+            self._sessions.discard(key)
             return False
         self._sessions.remember(key, LoadedSession(known.session, batch.counts, now.revision))
         return True
@@ -242,15 +244,15 @@ class ClaudeSessionStore:
         self, key: SessionKey, known: LoadedSession, batch: EntryBatch, writes: list[Put]
     ) -> Record | None:
         """Writes messages and records in one commit. If only the messages are refused, the records are undone."""
-        beside_it = asyncio.create_task(self._written(writes))
+        side = asyncio.create_task(self._written(writes))
         try:
             await self._store.append(known.session.conversation_id, batch.rows, create=False)
         except Exception:
-            (now,) = await asyncio.gather(beside_it, return_exceptions=True)
+            (now,) = await asyncio.gather(side, return_exceptions=True)
             if isinstance(now, Record):
                 await self._take_back(key, known, batch, now)
             raise
-        return await beside_it
+        return await side
 
     async def _take_back(self, key: SessionKey, before: LoadedSession, batch: EntryBatch, now: Record) -> None:
         """Undoes the records of a batch whose messages were refused, unless another writer has continued from them."""
@@ -260,7 +262,7 @@ class ClaudeSessionStore:
     async def _new(self, key: SessionKey, entries: list[Entry]) -> list[Entry]:
         """Returns the entries without those that already have a record; the append itself detects repeated messages."""
         beside_rows = "subpath" in key
-        names = {uuid_of(entry): None for entry in entries if beside_rows or not is_said(entry)}
+        names = {uuid_of(entry): None for entry in entries if beside_rows or not is_dialogue(entry)}
         names.pop("", None)
         found = await self._store.records.get_many([(_uuids(key), each) for each in names]) if names else []
         seen = {record.key for record in found if record is not None}
@@ -273,38 +275,38 @@ class ClaudeSessionStore:
                 seen.add(name)
         return new
 
-    async def _main(
+    async def _main_batch(
         self, key: SessionKey, new: list[Entry], made: dict[int, Message], known: LoadedSession
     ) -> EntryBatch:
         counts = known.counts
         rows = {id(entry): made[id(entry)] for entry in new if id(entry) in made}
-        asked = [row for row in rows.values() if row.role == "user"]
-        writes, undo = await self._kept_waiting(key, counts, asked)
-        if counts.waiting and asked:
+        prompts = [row for row in rows.values() if row.role == "user"]
+        writes, undo = await self._rewrite_waiting(key, counts, prompts)
+        if counts.waiting and prompts:
             counts = msgspec.structs.replace(counts, waiting=())
         if len(rows) < len(new):
-            counts, more = await self._put_beside(key, new, rows, known._replace(counts=counts))
+            counts, more = await self._put_side_entries(key, new, rows, known._replace(counts=counts))
             writes += more
             undo += [Delete(put.namespace, put.key) for put in more]
         return EntryBatch(list(rows.values()), counts, writes, undo)
 
-    async def _put_beside(
+    async def _put_side_entries(
         self, key: SessionKey, entries: list[Entry], rows: dict[int, Message], known: LoadedSession
     ) -> tuple[SessionCounts, list[Put]]:
         """Returns the writes for entries that are not messages, with references to what they quote."""
         counts, owner = known.counts, known.session.conversation_id
         last = await self._store.get_messages(owner, last=1) if not rows else []
-        placed = list(beside.placed(entries, rows, last[-1].id if last else ""))
+        placed = list(side_entries.placed(entries, rows, last[-1].id if last else ""))
         placed = await self._referring(owner, placed, list(rows.values()))
         first, newest, waiting = counts.entries, dict(counts.newest), [*counts.waiting]
         made: list[Put] = []
         for number, each in enumerate(placed, first):
             value = msgspec.to_builtins(each)
-            made.append(Put(_beside(key), _number(number), value, conversation_id=owner))
+            made.append(Put(_side_namespace(key), _number(number), value, conversation_id=owner))
             kind = str(each.entry.get("type"))
             if kind in newest or len(newest) < _KINDS:
                 newest[kind] = number
-            if beside.unquoted(each):
+            if side_entries.unquoted(each):
                 waiting.append(number)
         names = [name for each in placed if (name := uuid_of(each.entry))]
         made += [Put(_uuids(key), name, True, conversation_id=owner) for name in names]
@@ -314,31 +316,31 @@ class ClaudeSessionStore:
         return after, made
 
     async def _referring(self, owner: str, placed: list[SideEntry], rows: list[Message]) -> list[SideEntry]:
-        asked = [row for row in rows if row.role == "user"]
-        placed = [beside.referring(each, asked) for each in placed]
-        if not any(beside.unquoted(each) for each in placed):
+        prompts = [row for row in rows if row.role == "user"]
+        placed = [side_entries.referring(each, prompts) for each in placed]
+        if not any(side_entries.unquoted(each) for each in placed):
             return placed
         earlier = await self._store.get_messages(owner, last=_WAITING, roles=["user"])
-        return [beside.referring(each, earlier) for each in placed]
+        return [side_entries.referring(each, earlier) for each in placed]
 
-    async def _kept_waiting(
-        self, key: SessionKey, counts: SessionCounts, asked: Sequence[Message]
+    async def _rewrite_waiting(
+        self, key: SessionKey, counts: SessionCounts, prompts: Sequence[Message]
     ) -> tuple[list[Put], list[Put | Delete]]:
         """Rewrites entries that repeated a prompt before it became a message, so that they refer to the message."""
-        if not counts.waiting or not asked:
+        if not counts.waiting or not prompts:
             return [], []
-        places = [(_beside(key), _number(number)) for number in counts.waiting]
+        places = [(_side_namespace(key), _number(number)) for number in counts.waiting]
         made: list[Put] = []
         undo: list[Put | Delete] = []
         for record in await self._store.records.get_many(places):
-            before = beside.read(record) if record is not None else None
-            after = beside.referring(before, asked) if before is not None else None
+            before = side_entries.read(record) if record is not None else None
+            after = side_entries.referring(before, prompts) if before is not None else None
             if record is not None and after is not before:
                 made.append(_rewritten(record, msgspec.to_builtins(after)))
                 undo.append(_rewritten(record, record.value))
         return made, undo
 
-    def _beneath(self, key: SessionKey, entries: list[Entry], known: LoadedSession) -> EntryBatch:
+    def _subagent_batch(self, key: SessionKey, entries: list[Entry], known: LoadedSession) -> EntryBatch:
         path = key["subpath"]
         place = (SUBAGENTS, key["project_key"], key["session_id"], path)
         first, id = known.counts.subagents.get(path, 0), known.session.conversation_id
@@ -352,7 +354,7 @@ def _rewritten(record: Record, value: Any) -> Put:
     return Put(record.namespace, record.key, value, conversation_id=record.conversation_id)
 
 
-def _beside(key: SessionKey) -> tuple[str, ...]:
+def _side_namespace(key: SessionKey) -> tuple[str, ...]:
     return (BESIDE, key["project_key"], key["session_id"])
 
 

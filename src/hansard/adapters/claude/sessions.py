@@ -89,7 +89,7 @@ class Sessions:
             if session is not None and session.stamp == stamp:
                 where = f"record {key['session_id']!r} of {(SESSIONS, key['project_key'])!r}"
                 raise Corrupt(f"{where} has lost its counts, record {stamp!r} of {_counts(key)!r}", where=where)
-        self.forget(key)
+        self.discard(key)
         return None
 
     async def _session(self, key: AnyKey) -> ClaudeSessionRecord | None:
@@ -112,12 +112,12 @@ class Sessions:
     def remember(self, key: AnyKey, known: LoadedSession) -> None:
         self._remembered.put((key["project_key"], key["session_id"]), known)
 
-    def forget(self, key: AnyKey) -> None:
+    def discard(self, key: AnyKey) -> None:
         self._remembered.pop((key["project_key"], key["session_id"]))
 
     # Creation
 
-    async def begin(self, key: SessionKey) -> LoadedSession:
+    async def create(self, key: SessionKey) -> LoadedSession:
         """Creates a session in its conversation: the one of the same id, unless another project has it."""
         claim = {"claude_project": key["project_key"]}
         id = await bound(self._store, key["session_id"])

@@ -71,29 +71,29 @@ def placed(entries: Iterable[Entry], rows: Mapping[int, Message], last: str) -> 
 # Quotations
 
 
-def unquoted(beside: SideEntry) -> list[str]:
+def unquoted(side: SideEntry) -> list[str]:
     """Returns the fields that may quote a message and still hold their text."""
-    return [name for name in QUOTING if isinstance(beside.entry.get(name), str) and beside.entry[name]]
+    return [name for name in QUOTING if isinstance(side.entry.get(name), str) and side.entry[name]]
 
 
-def referring(beside: SideEntry, rows: Sequence[Message]) -> SideEntry:
+def referring(side: SideEntry, rows: Sequence[Message]) -> SideEntry:
     """Returns the entry with references in place of what it quotes from these messages, newest first."""
-    quotes = dict(beside.quotes)
-    for name in unquoted(beside):
-        quote = next((found for row in reversed(rows) if (found := _quote(row, beside.entry[name]))), None)
+    quotes = dict(side.quotes)
+    for name in unquoted(side):
+        quote = next((found for row in reversed(rows) if (found := _quote(row, side.entry[name]))), None)
         if quote is not None:
             quotes[name] = quote
-    entry = {name: "" if name in quotes else value for name, value in beside.entry.items()}
-    return msgspec.structs.replace(beside, entry=entry, quotes=quotes) if quotes else beside
+    entry = {name: "" if name in quotes else value for name, value in side.entry.items()}
+    return msgspec.structs.replace(side, entry=entry, quotes=quotes) if quotes else side
 
 
-def _quote(row: Message, said: str) -> Quote | None:
+def _quote(row: Message, written: str) -> Quote | None:
     for number, text in enumerate(texts_of(row)):
         for form, whole in enumerate(_forms(text)):
-            length = _same(whole, said)
+            length = _same(whole, written)
             is_sure = length == len(whole) or length >= _SURE
-            if length and is_sure and len(said) - length <= _ENDING:
-                return Quote(row.id, number, form, length, said[length:])
+            if length and is_sure and len(written) - length <= _ENDING:
+                return Quote(row.id, number, form, length, written[length:])
     return None
 
 
@@ -110,14 +110,14 @@ def _forms(text: str) -> tuple[str, str]:
     return text, text.replace("\n", " ").strip()
 
 
-def quoting(beside: SideEntry, rows: Mapping[str, Message]) -> Entry:
+def quoting(side: SideEntry, rows: Mapping[str, Message]) -> Entry:
     """Returns the entry with its quotations. A quotation of a deleted message is empty."""
-    if not beside.quotes:
-        return beside.entry
-    return beside.entry | {name: _said(quote, rows) for name, quote in beside.quotes.items()}
+    if not side.quotes:
+        return side.entry
+    return side.entry | {name: _quoted_text(quote, rows) for name, quote in side.quotes.items()}
 
 
-def _said(quote: Quote, rows: Mapping[str, Message]) -> str:
+def _quoted_text(quote: Quote, rows: Mapping[str, Message]) -> str:
     row = rows.get(quote.message_id)
     texts = texts_of(row) if row is not None else []
     if quote.text >= len(texts):
@@ -130,30 +130,30 @@ def _said(quote: Quote, rows: Mapping[str, Message]) -> str:
 
 
 def merged(
-    rows: Sequence[Message], beside: Sequence[SideEntry], session_id: str, quoted: Sequence[Message] = ()
+    rows: Sequence[Message], side: Sequence[SideEntry], session_id: str, quoted: Sequence[Message] = ()
 ) -> Iterator[Entry]:
     """Yields messages in their order, with the entries between them and the entry to continue from.
 
     `quoted` are messages that are not among the rows but are quoted by these entries.
     """
     by_id = {row.id: row for row in (*rows, *quoted)}
-    slots = _slots(rows, beside)
+    slots = _slots(rows, side)
     leaf: str | None = None
     answer: str | None = None
     for number, row in enumerate(rows):
-        said = entries_of(row, session_id, leaf, answer)
-        if said:
-            answer = answer_in(said[-1]) if row.format != FORMAT else None
-        for entry in [*(quoting(each, by_id) for each in slots[number]), *said]:
+        written = entries_of(row, session_id, leaf, answer)
+        if written:
+            answer = answer_in(written[-1]) if row.format != FORMAT else None
+        for entry in [*(quoting(each, by_id) for each in slots[number]), *written]:
             leaf = entry.get("uuid") or leaf
             yield entry
     yield from (quoting(each, by_id) for each in slots[-1])
-    if rows and rows[-1].format != FORMAT and leaf is not None and beside:
+    if rows and rows[-1].format != FORMAT and leaf is not None and side:
         # Claude continues from the last leaf that an entry names: here, a message of another framework.
         yield {"type": "last-prompt", "lastPrompt": "", "leafUuid": leaf, "sessionId": session_id}
 
 
-def _slots(rows: Sequence[Message], beside: Iterable[SideEntry]) -> list[list[SideEntry]]:
+def _slots(rows: Sequence[Message], side: Iterable[SideEntry]) -> list[list[SideEntry]]:
     """Returns the entries before each message, and after the last.
 
     If its message is gone, an entry stays with the one before it.
@@ -161,7 +161,7 @@ def _slots(rows: Sequence[Message], beside: Iterable[SideEntry]) -> list[list[Si
     places = {row.id: number for number, row in enumerate(rows)}
     slots: list[list[SideEntry]] = [[] for _ in range(len(rows) + 1)]
     place = 0
-    for each in beside:
+    for each in side:
         if each.after in places:
             place = places[each.after] + 1
         elif each.before in places:

@@ -83,7 +83,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     home: str = ""
     user_id: str | None = None
     agent_id: str | None = None
-    _home: PersistenceStore | None = PrivateAttr(default=None)
+    _persistence_store: PersistenceStore | None = PrivateAttr(default=None)
 
     @classmethod
     def over(
@@ -91,27 +91,27 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     ) -> HansardFlowPersistence:
         home = PersistenceStore(store, call)
         made = cls(home=home.key, user_id=user_id, agent_id=agent_id)
-        made._home = home
+        made._persistence_store = home
         return made
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._home = PersistenceStore.known.get(self.home)
+        self._persistence_store = PersistenceStore.known.get(self.home)
 
     @property
     def _store(self) -> Store:
-        assert self._home is not None  # Only coroutines use it, and `_run` has checked it.
-        return self._home.store
+        assert self._persistence_store is not None  # Only coroutines use it, and `_run` has checked it.
+        return self._persistence_store.store
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        if self._home is None:
+        if self._persistence_store is None:
             coroutine.close()
             raise Unsupported(
                 "this persistence was copied from another process: make it from a store, "
                 "with store.crewai_flow_persistence()",
                 capability="crewai",
             )
-        return self._home.call(coroutine)
+        return self._persistence_store.call(coroutine)
 
     # CrewAI's methods
 
@@ -140,8 +140,8 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     # Implementation
 
     async def _save(self, id: str, method: str, state: State, waiting: State | None) -> None:
-        await self._meet(id)
-        before = await self._kept(id)
+        await self._create_or_claim(id)
+        before = await self._flow_record(id)
         messages = state.get(MESSAGES)
         shared, quotes = None, {}
         if isinstance(messages, list) and all(_is_message(message) for message in messages):
@@ -156,15 +156,17 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         await self._store.records.write(batch)
 
     async def _load(self, id: str) -> State | None:
-        kept = await self._kept(id)
-        if kept is not None and kept.shared is None:
-            return kept.state
-        told = _told(answered(await self._rows(id), FORMAT))
-        if kept is None:
+        flow_record = await self._flow_record(id)
+        if flow_record is not None and flow_record.shared is None:
+            return flow_record.state
+        history = _as_history(answered(await self._rows(id), FORMAT))
+        if flow_record is None:
             # Another framework created the conversation.
-            return {"id": id, MESSAGES: [each.message for each in told]} if told else None
-        quoted = await self._quoted(id, kept.quotes, {each.row.id: each.message.get("content") for each in told})
-        return {**kept.state, **quoted, MESSAGES: [each.message for each in told]}
+            return {"id": id, MESSAGES: [each.message for each in history]} if history else None
+        quoted = await self._quoted(
+            id, flow_record.quotes, {each.row.id: each.message.get("content") for each in history}
+        )
+        return {**flow_record.state, **quoted, MESSAGES: [each.message for each in history]}
 
     async def _load_pending(self, id: str) -> tuple[State, State] | None:
         waiting = await self._store.records.get((PENDING,), id)
@@ -174,7 +176,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
     async def _clear(self, id: str) -> None:
         await self._store.records.delete((PENDING,), id)
 
-    async def _kept(self, id: str) -> FlowRecord | None:
+    async def _flow_record(self, id: str) -> FlowRecord | None:
         record = await self._store.records.get((FLOWS,), id)
         return value_of(record, FlowRecord) if record is not None else None
 
@@ -183,8 +185,8 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         recent = {text for message in state[MESSAGES][-_RECENT:] if isinstance(text := message.get("content"), str)}
         fields = {name: value for name, value in state.items() if isinstance(value, str) and value in recent}
         rows = await self._store.get_messages(id, last=_RECENT) if fields else []
-        said = {row.text: row.id for row in rows if row.format == FORMAT}
-        return {name: said[value] for name, value in fields.items() if value in said}
+        ids_by_text = {row.text: row.id for row in rows if row.format == FORMAT}
+        return {name: ids_by_text[value] for name, value in fields.items() if value in ids_by_text}
 
     async def _quoted(self, id: str, quotes: dict[str, str], texts: dict[str, Any]) -> State:
         """Returns the fields that repeat messages, with their texts; empty text if the message is gone."""
@@ -198,7 +200,7 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
             found[name] = text if isinstance(text, str) else ""
         return found
 
-    async def _meet(self, id: str) -> None:
+    async def _create_or_claim(self, id: str) -> None:
         conversation = await self._store.get_conversation(id)
         if conversation is not None:
             if self.user_id is not None and conversation.user_id is None:
@@ -223,11 +225,11 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         tail = await self._tail(id)
         same = known.count
         if tail != known.tail or len(messages) < same or _digest(messages[:same]) != known.digest:
-            told = _heard(await self._rows(id), messages, known.tail)
-            same = _common(told, messages)
-            if same < min(known.count, len(told)):
-                same = _cut(told, same)
-                last = max((each.row for each in told[:same]), key=lambda row: row.seq, default=None)
+            history = _history_of_state(await self._rows(id), messages, known.tail)
+            same = _common(history, messages)
+            if same < min(known.count, len(history)):
+                same = _cut(history, same)
+                last = max((each.row for each in history[:same]), key=lambda row: row.seq, default=None)
                 await self._store.branch(id, at=last.id if last else None, empty=last is None)
         rows = [Message(message["role"], message, format=FORMAT) for message in messages[same:]]
         if rows:
@@ -242,28 +244,30 @@ class HansardFlowPersistence(FlowPersistence):  # type: ignore[misc]  # CrewAI i
         return [row async for row in self._store.iter_messages(id)]
 
 
-def _told(rows: Sequence[Message]) -> list[HistoryMessage]:
+def _as_history(rows: Sequence[Message]) -> list[HistoryMessage]:
     """Returns the history as CrewAI's messages, each with the row that it comes from."""
-    told = []
+    history = []
     for row in rows:
         if row.format == FORMAT and _is_message(row.content):
-            told.append(HistoryMessage(row, row.content))
+            history.append(HistoryMessage(row, row.content))
         else:
-            told += [HistoryMessage(row, _message(said)) for said in registry.write(reading_of(row), FORMAT, row)]
-    return told
+            history += [
+                HistoryMessage(row, _message(written)) for written in registry.write(reading_of(row), FORMAT, row)
+            ]
+    return history
 
 
-def _heard(rows: Sequence[Message], messages: Sequence[State], tail: int) -> list[HistoryMessage]:
+def _history_of_state(rows: Sequence[Message], messages: Sequence[State], tail: int) -> list[HistoryMessage]:
     """Returns the history as the state holds it: results that came later follow its end, not their calls."""
     after = next((at for at, row in enumerate(rows) if row.seq > tail), len(rows))
-    later = _told([*answered(rows[:after], FORMAT), *answered(rows[after:], FORMAT)])
-    return max(_told(answered(rows, FORMAT)), later, key=lambda told: _common(told, messages))
+    later = _as_history([*answered(rows[:after], FORMAT), *answered(rows[after:], FORMAT)])
+    return max(_as_history(answered(rows, FORMAT)), later, key=lambda history: _common(history, messages))
 
 
-def _cut(told: Sequence[HistoryMessage], same: int) -> int:
+def _cut(history: Sequence[HistoryMessage], same: int) -> int:
     """Returns how many of the first messages a branch can share exactly: results may come before other calls."""
-    seqs = [each.row.seq for each in told]
-    while 0 < same < len(told) and max(seqs[:same]) >= min(seqs[same:]):
+    seqs = [each.row.seq for each in history]
+    while 0 < same < len(history) and max(seqs[:same]) >= min(seqs[same:]):
         same -= 1
     return same
 
@@ -303,19 +307,19 @@ def _is_message(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") in ("user", "assistant", "system", "tool")
 
 
-def _message(said: State) -> State:
+def _message(written: State) -> State:
     """Returns an OpenAI message as CrewAI expects it: always with content, and instructions as system messages."""
-    role = "system" if said["role"] == "developer" else said["role"]
-    return {"content": None, **said, "role": role}
+    role = "system" if written["role"] == "developer" else written["role"]
+    return {"content": None, **written, "role": role}
 
 
 def _digest(messages: Sequence[State]) -> str:
     return hashlib.sha256(msgspec.json.encode(messages)).hexdigest()
 
 
-def _common(told: Sequence[HistoryMessage], messages: Sequence[State]) -> int:
+def _common(history: Sequence[HistoryMessage], messages: Sequence[State]) -> int:
     count = 0
-    for left, right in zip(told, messages, strict=False):
+    for left, right in zip(history, messages, strict=False):
         if left.message != right:
             break
         count += 1

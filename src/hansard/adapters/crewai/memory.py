@@ -220,12 +220,12 @@ class HansardMemoryStorage:
 
     async def _check_length(self, lengths: Sequence[int], *, is_new: bool = True) -> None:
         """Checks that all vectors of a store have the length of the first."""
-        kept = await self._store.records.get((SETTINGS,), "vector")
-        wanted = kept.value if kept is not None else (lengths[0] if lengths else 0)
+        setting = await self._store.records.get((SETTINGS,), "vector")
+        wanted = setting.value if setting is not None else (lengths[0] if lengths else 0)
         for length in lengths:
             if length != wanted:
                 raise EmbeddingDimensionMismatchError(wanted, length)
-        if is_new and kept is None and lengths:
+        if is_new and setting is None and lengths:
             try:
                 await self._store.records.put((SETTINGS,), "vector", wanted, expected_revision=0)
             except Conflict:

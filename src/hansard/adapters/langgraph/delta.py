@@ -26,13 +26,13 @@ from hansard.model import Message
 
 MESSAGES = "messages"
 
-HEARD = "__hansard_heard"
+ADDED = "__hansard_heard"
 """The key of a configuration that names messages of other frameworks. LangGraph copies such keys into no metadata."""
-HEARD_TASK = "0-heard"
+ADDED_TASK = "0-heard"
 """The task of a write that holds messages of other frameworks. It sorts before the tasks of graphs."""
 
 
-class Heard(Struct, frozen=True):
+class AddedRows(Struct, frozen=True):
     """Rows written by others, with which the newest checkpoint is read."""
 
     checkpoint_id: str
@@ -44,28 +44,28 @@ class Heard(Struct, frozen=True):
     """Whether they replace the messages of the checkpoint, because the conversation was switched to another branch."""
 
 
-def heard_in(config: RunnableConfig) -> Heard | None:
+def added_in(config: RunnableConfig) -> AddedRows | None:
     """Returns the rows with which a configuration's checkpoint was read. Later steps name other checkpoints."""
-    heard = config["configurable"].get(HEARD)
-    if not isinstance(heard, Heard) or config["configurable"].get("checkpoint_ns"):
+    added = config["configurable"].get(ADDED)
+    if not isinstance(added, AddedRows) or config["configurable"].get("checkpoint_ns"):
         return None
-    return heard if heard.checkpoint_id == get_checkpoint_id(config) else None
+    return added if added.checkpoint_id == get_checkpoint_id(config) else None
 
 
-def with_heard(config: RunnableConfig, heard: Heard | None) -> RunnableConfig:
-    return {**config, "configurable": {**config["configurable"], HEARD: heard}}
+def with_added(config: RunnableConfig, added: AddedRows | None) -> RunnableConfig:
+    return {**config, "configurable": {**config["configurable"], ADDED: added}}
 
 
-def heard_of(id: str, saved: Saved, branch: str, line: StateMessages) -> Heard | None:
+def added_since(id: str, saved: Saved, branch: str, state: StateMessages) -> AddedRows | None:
     """Returns the rows that others wrote since a checkpoint that holds its messages; None if there are none."""
     if branch != saved.branch:
-        return Heard(id, branch, line.runs, line.newest, is_all=True)
+        return AddedRows(id, branch, state.runs, state.newest, is_all=True)
     own = saved.runs or ()
     last = max((last for _, last in own), default=0)
-    if line.newest <= last and not saved.unheard:
+    if state.newest <= last and not saved.unseen:
         return None
-    seqs = [seq for seq in line.seqs if not any(first <= seq <= last for first, last in own)]
-    return Heard(id, branch, tuple(runs_of(seqs)), max(saved.tail, line.newest)) if seqs else None
+    seqs = [seq for seq in state.seqs if not any(first <= seq <= last for first, last in own)]
+    return AddedRows(id, branch, tuple(runs_of(seqs)), max(saved.tail, state.newest)) if seqs else None
 
 
 def is_delta(checkpoint: Checkpoint) -> bool:
@@ -88,7 +88,7 @@ def was_delta(saved: Saved) -> bool:
 
 def write_of(messages: list[BaseMessage], *, is_all: bool) -> PendingWrite:
     """Returns messages of others as a write to the channel."""
-    return HEARD_TASK, MESSAGES, Overwrite(messages) if is_all else messages
+    return ADDED_TASK, MESSAGES, Overwrite(messages) if is_all else messages
 
 
 def with_more(snapshot: Any, messages: list[BaseMessage], *, is_all: bool) -> Any:
@@ -103,15 +103,15 @@ def is_nameless(row: Message) -> bool:
     return row.format == FORMAT and id_of(row) == row.id
 
 
-def recall(thread: Thread, rows: Iterable[Message], line: StateMessages, messages: Sequence[BaseMessage]) -> None:
+def recall(thread: Thread, rows: Iterable[Message], state: StateMessages, messages: Sequence[BaseMessage]) -> None:
     """Makes the rows of a thread findable for the messages of a state that was rebuilt from a delta channel.
 
     An ordinary channel gives an id to each message that the delta channel stored without one. Such a message is the
     first row that equals it except for the id.
     """
-    thread.add(line.places())
+    thread.add(state.places())
     ids = {row.id for row in rows if is_nameless(row)}
-    nameless = [place for place in line.places() if place.row_id in ids]
+    nameless = [place for place in state.places() if place.row_id in ids]
     for message in messages if nameless else ():
         if thread.find(message, (), ()) is not None:
             continue

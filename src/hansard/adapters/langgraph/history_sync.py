@@ -32,44 +32,44 @@ class Placed(NamedTuple):
 
     runs: Runs | None
     new: list[HistoryPosition]
-    said: LatestState | None = None
+    latest: LatestState | None = None
 
 
-async def placed(
+async def store_messages(
     store: Store,
     thread_id: str,
     thread: Thread,
     messages: Sequence[BaseMessage],
-    said: LatestState | None,
+    latest: LatestState | None,
     fork: Fork | None,
 ) -> Placed | None:
     """Stores the new messages. None if one of them cannot be a row: then nothing is stored.
 
-    `said` are the messages of the checkpoint that this one follows, if they are cached.
+    `latest` holds the messages of the checkpoint that this one follows, if they are cached.
     """
     before = thread.branch
     if fork is not None and fork.source is not None:
-        thread.turn_to(fork.source)
-    known = thread.line if thread.line.begins(messages) else StateMessages()
-    if not known or known is not thread.line:
+        thread.switch_branch(fork.source)
+    known = thread.state if thread.state.begins(messages) else StateMessages()
+    if not known or known is not thread.state:
         thread.index()
     rest = messages[len(known) :]
     places = _places(thread, rest, known)
     # Take everything that is remembered before the first await: nodes run meanwhile, and may change messages in place.
     drafts = [draft_of(message) for message, place in zip(rest, places, strict=True) if place is None]
     if None in drafts:
-        thread.turn_to(before)
+        thread.switch_branch(before)
         return None
     if drafts or fork is not None:
-        await _leave_what_is_gone(store, thread_id, thread, known, places, is_fork=fork is not None)
+        await _branch_if_rows_are_gone(store, thread_id, thread, known, places, is_fork=fork is not None)
     if fork is not None and thread.branch == fork.source != before:
         await store.switch_branch(thread_id, thread.branch)
     stored, version = await _stored(store, thread_id, thread, [draft for draft in drafts if draft is not None])
     new = [_place(*each) for each in stored]
     rows = iter(new)
-    thread.line = line = known.and_more([place or next(rows) for place in places])
-    thread.heard()
-    return Placed(line.runs, new, _said_on(said, thread, version, is_new=bool(stored)))
+    thread.state = state = known.and_more([place or next(rows) for place in places])
+    thread.drop_seen()
+    return Placed(state.runs, new, _latest_after(latest, thread, version, is_new=bool(stored)))
 
 
 class Fork(NamedTuple):
@@ -78,7 +78,7 @@ class Fork(NamedTuple):
     source: str | None
 
 
-async def noted(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:
+async def store_written(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:
     """Stores messages that were written to a delta channel; removals are not among them."""
     thread.index()
     drafts = [draft_of(message) for message in written if thread.find(message, set(), ()) is None]
@@ -118,7 +118,7 @@ def _is_whole(found: Sequence[HistoryPosition | None], at: int, place: HistoryPo
     return [(each.seq, each.part) for each in parts if each] == [(place.seq, part) for part in range(place.parts)]
 
 
-async def _leave_what_is_gone(
+async def _branch_if_rows_are_gone(
     store: Store,
     thread_id: str,
     thread: Thread,
@@ -156,7 +156,7 @@ async def _stored(
         async for row in store.iter_messages(thread_id, after=place, branch=thread.branch):
             if row.seq >= rows[0].seq:
                 break
-            thread.unheard.append(row.seq)
+            thread.unseen.append(row.seq)
     thread.tail = max(thread.tail, rows[-1].seq)
     return list(zip(drafts, rows, strict=True)), appended.version
 
@@ -165,10 +165,10 @@ def _place(draft: MessageDraft, row: Message) -> HistoryPosition:
     return HistoryPosition(draft.version, row.seq, row.id)
 
 
-def _said_on(said: LatestState | None, thread: Thread, version: int, *, is_new: bool) -> LatestState | None:
+def _latest_after(latest: LatestState | None, thread: Thread, version: int, *, is_new: bool) -> LatestState | None:
     """Returns the latest state, unless others have written since the previous one."""
-    if said is None or said.branch != thread.branch or thread.unheard:
+    if latest is None or latest.branch != thread.branch or thread.unseen:
         return None
-    if is_new and version != said.version + 1:
+    if is_new and version != latest.version + 1:
         return None
-    return said._replace(version=said.version + is_new, line=thread.line)
+    return latest._replace(version=latest.version + is_new, state=thread.state)

@@ -125,10 +125,10 @@ def versions_of(row: Message) -> list[Version]:
     """Returns the messages of a row: exactly the original message if a graph wrote it."""
     if row.format == FORMAT and _is_native(row.content):
         return [Version(message_from(row.content))]
-    said = messages_from_dict(registry.write(reading_of(row), FORMAT, row))
-    for number, message in enumerate(said):
-        message.id = row.id if len(said) == 1 else f"{row.id}.{number}"
-    return list(map(Version, said))
+    latest = messages_from_dict(registry.write(reading_of(row), FORMAT, row))
+    for number, message in enumerate(latest):
+        message.id = row.id if len(latest) == 1 else f"{row.id}.{number}"
+    return list(map(Version, latest))
 
 
 def _is_native(content: Any) -> bool:

@@ -26,10 +26,10 @@ from hansard.adapters.langgraph.references import (
     Marked,
     SerializedValue,
     placeholder,
+    refer_to_rows,
     replaced,
-    settle,
 )
-from hansard.adapters.langgraph.threads import StateMessages, Thread, line_of
+from hansard.adapters.langgraph.threads import StateMessages, Thread, state_of
 from hansard.errors import Corrupt
 from hansard.model import Message, Record
 from hansard.store import Store
@@ -74,9 +74,9 @@ class _OldSaved(Struct, frozen=True, array_like=True):
     runs: tuple[tuple[int, int], ...] | None = None
     branch: str | None = None
     tail: int = 0
-    unheard: tuple[int, ...] = ()
-    heard: tuple[tuple[int, int], ...] = ()
-    is_all_heard: bool = False
+    unseen: tuple[int, ...] = ()
+    added: tuple[tuple[int, int], ...] = ()
+    replaces_messages: bool = False
 
 
 async def rewrite(tenant: Store, owner: Store, old: Sequence[Record]) -> None:
@@ -123,10 +123,10 @@ class _History:
         self._texts: dict[int, list[bytes]] = {}
         self._places: dict[int, list[HistoryPosition]] = {}
         for seq, row in rows.items():
-            line = line_of([(row, versions_of(row))])
-            self._thread.add(line.places())
-            self._texts[seq] = list(_texts(row, line))
-            self._places[seq] = list(line.places())
+            state = state_of([(row, versions_of(row))])
+            self._thread.add(state.places())
+            self._texts[seq] = list(_texts(row, state))
+            self._places[seq] = list(state.places())
 
     def saved(self, old: _OldSaved) -> Saved:
         fields = {name: getattr(old, name) for name in Saved.__struct_fields__}
@@ -152,7 +152,7 @@ class _History:
             return SerializedValue(tag, data)
         seqs = dict.fromkeys(piece[0] for piece in old.pieces if not isinstance(piece, bytes))
         referred = [place for seq in seqs for place in self._places.get(seq, ())]
-        return settle(
+        return refer_to_rows(
             SerializedValue(tag, packed, tuple(extraction.entries)),
             lambda id: self._thread.places(id) if id else referred,
         )
@@ -168,11 +168,11 @@ class _History:
         return text if len(text) == size else b" " * size
 
 
-def _texts(row: Message, line: StateMessages) -> Iterator[bytes]:
+def _texts(row: Message, state: StateMessages) -> Iterator[bytes]:
     """Yields the texts of a row, in the order in which references count them."""
     is_own = row.format == FORMAT and isinstance(row.content, dict) and isinstance(row.content.get("data"), dict)
-    said = [row.content["data"]] if is_own else [version.message.__dict__ for version in line.versions]
-    for data in said:
+    spoken = [row.content["data"]] if is_own else [version.message.__dict__ for version in state.versions]
+    for data in spoken:
         for name in _SAYING:
             yield from (text.encode() for text in _strings(data.get(name)))
 

@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from hansard import cursors
 from hansard.adapters.history import answered
 from hansard.adapters.langgraph import delta, records, references
-from hansard.adapters.langgraph.delta import MESSAGES, Heard
+from hansard.adapters.langgraph.delta import MESSAGES, AddedRows
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.messages import FORMAT, id_of
 from hansard.adapters.langgraph.records import TaskWrites
@@ -33,8 +33,8 @@ from hansard.adapters.langgraph.threads import (
     StateMessages,
     Thread,
     ThreadCache,
-    line_of,
     runs_of,
+    state_of,
 )
 from hansard.adapters.langgraph.versions import Version, copied
 from hansard.contract.types import RecordQuery
@@ -108,19 +108,21 @@ class CheckpointReader:
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None:
             # Others may have deleted it: drop it from the cache.
-            self._threads.forget(thread_id)
+            self._threads.discard(thread_id)
             return None
         if not conversation.message_count or not references.is_sharing(self._serde):
             return None
         rows = self.rows(thread_id)
-        thread = Thread(conversation.branch, _line(rows, answered(await rows.after(conversation.branch, 0), FORMAT)))
+        thread = Thread(
+            conversation.branch, _state_of(rows, answered(await rows.after(conversation.branch, 0), FORMAT))
+        )
         thread.is_owned = conversation.user_id is not None
-        if not thread.line:
+        if not thread.state:
             return None
         self._threads.put(thread_id, thread)
         checkpoint = empty_checkpoint()
         checkpoint["id"] = NO_CHECKPOINT
-        checkpoint["channel_values"] = {"messages": thread.line.messages()}
+        checkpoint["channel_values"] = {"messages": thread.state.messages()}
         checkpoint["channel_versions"] = {"messages": 1}
         metadata: CheckpointMetadata = {"source": "fork", "step": -2, "parents": {}}
         return CheckpointTuple(config_of(thread_id, "", NO_CHECKPOINT), checkpoint, metadata, None, [])
@@ -151,19 +153,19 @@ class CheckpointReader:
         blobs = [*homes.values(), *(write.blob for _, write in writes)]
         loaded = iter(await self.load(found.thread_id, saved.branch, blobs))
         values: dict[str, Any] = {name: next(loaded) for name in homes}
-        heard: Heard | None = None
+        added: AddedRows | None = None
         if saved.runs is not None:
-            values[MESSAGES], heard = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
+            values[MESSAGES], added = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
         elif is_newest and saved.branch is not None:
-            heard = await self._heard_since(found)
-        if heard is not None and delta.is_snapshot(values.get(MESSAGES)):
-            said = (await self.heard_line(found.thread_id, heard.branch, heard.runs)).messages()
-            values[MESSAGES] = delta.with_more(values[MESSAGES], said, is_all=heard.is_all)
+            added = await self._added_since(found)
+        if added is not None and delta.is_snapshot(values.get(MESSAGES)):
+            latest = (await self.state_of_runs(found.thread_id, added.branch, added.runs)).messages()
+            values[MESSAGES] = delta.with_more(values[MESSAGES], latest, is_all=added.is_all)
         config = config_of(found.thread_id, found.ns, found.id)
         # Copy it: runs change what they receive, and the cached checkpoint is written again.
         checkpoint = {**copied(saved.body), "id": found.id, "channel_values": values}
         return CheckpointTuple(
-            config=delta.with_heard(config, heard) if heard is not None else config,
+            config=delta.with_added(config, added) if added is not None else config,
             checkpoint=cast(Checkpoint, checkpoint),
             metadata=cast(CheckpointMetadata, self.metadata(found)),
             parent_config=config_of(found.thread_id, found.ns, saved.parent) if saved.parent else None,
@@ -194,50 +196,50 @@ class CheckpointReader:
 
     async def _messages(
         self, found: LoadedCheckpoint, *, is_newest: bool, is_kept: bool
-    ) -> tuple[list[Any], Heard | None]:
+    ) -> tuple[list[Any], AddedRows | None]:
         """Returns the messages of a checkpoint, and which of them others have written since."""
         conversation = await self._store.get_conversation(found.thread_id) if is_newest else None
-        heard: Heard | None = None
+        added: AddedRows | None = None
         if conversation is not None:
-            line = await self._newest_line(found, conversation)
-            heard = delta.heard_of(found.id, found.saved, conversation.branch, line)
+            state = await self._newest_state(found, conversation)
+            added = delta.added_since(found.id, found.saved, conversation.branch, state)
         else:
             branch, rows = found.saved.branch, self.rows(found.thread_id)
-            line = _line(rows, await rows.runs(branch, found.saved.runs or ()))
+            state = _state_of(rows, await rows.runs(branch, found.saved.runs or ()))
             thread = self._threads.get(found.thread_id) if is_kept else None
             if thread is not None and branch is not None:
-                thread.hear(branch, line)
-        return line.messages(), heard
+                thread.pin(branch, state)
+        return state.messages(), added
 
-    async def _newest_line(self, found: LoadedCheckpoint, conversation: Conversation) -> StateMessages:
+    async def _newest_state(self, found: LoadedCheckpoint, conversation: Conversation) -> StateMessages:
         """Returns the messages of the newest checkpoint, and those that others have written since."""
         thread_id, saved, branch = found.thread_id, found.saved, conversation.branch
-        said = self._threads.said(thread_id)
-        if said is not None and said.is_at(conversation.version, found.id, branch):
-            line = said.line
+        latest = self._threads.latest(thread_id)
+        if latest is not None and latest.is_at(conversation.version, found.id, branch):
+            state = latest.state
         else:
             rows = self.rows(thread_id)
             # If others have continued on another branch, that is the history now.
             if branch == saved.branch:
                 lines = await rows.runs(branch, saved.runs or ())
-                more = await rows.runs(branch, [(seq, seq) for seq in saved.unheard])
+                more = await rows.runs(branch, [(seq, seq) for seq in saved.unseen])
                 lines += _unknown(lines, [*more, *await rows.after(branch, saved.tail)])
             else:
                 lines = _unknown((), await rows.after(branch, 0))
-            line = _line(rows, answered(lines, FORMAT))
+            state = _state_of(rows, answered(lines, FORMAT))
             # A message in progress changes without a new version.
             is_settled = all(row.status != "in_progress" for row in lines)
-            said = LatestState(conversation.version, found.id, branch, line) if is_settled else None
+            latest = LatestState(conversation.version, found.id, branch, state) if is_settled else None
         before = self._threads.get(thread_id)
         if before is None or before.head <= found.id:
-            thread = Thread(branch, line)
+            thread = Thread(branch, state)
             thread.head, thread.is_owned = found.id, conversation.user_id is not None
             thread.tail = max(saved.tail if branch == saved.branch else 0, thread.tail)
             self._threads.put(thread_id, thread)
-            self._threads.say(thread_id, said)
-        return line
+            self._threads.remember(thread_id, latest)
+        return state
 
-    async def _heard_since(self, found: LoadedCheckpoint) -> Heard | None:
+    async def _added_since(self, found: LoadedCheckpoint) -> AddedRows | None:
         """Returns what others have written since a thread's newest checkpoint, if its messages are a delta channel."""
         thread_id, saved = found.thread_id, found.saved
         conversation = await self._store.get_conversation(thread_id)
@@ -247,30 +249,30 @@ class CheckpointReader:
         if is_all:
             more = await rows.after(branch, 0)
         else:
-            more = await rows.runs(branch, [(seq, seq) for seq in saved.unheard])
+            more = await rows.runs(branch, [(seq, seq) for seq in saved.unseen])
             more += [row for row in await rows.after(branch, saved.tail) if not delta.is_nameless(row)]
         tail = max([0 if is_all else saved.tail, *(row.seq for row in more)])
-        heard = Heard(found.id, branch, tuple(runs_of(row.seq for row in more)), tail, is_all)
-        await self._remember(found, conversation, heard)
-        return heard if more or is_all else None
+        added = AddedRows(found.id, branch, tuple(runs_of(row.seq for row in more)), tail, is_all)
+        await self._remember(found, conversation, added)
+        return added if more or is_all else None
 
-    async def _remember(self, found: LoadedCheckpoint, conversation: Conversation, heard: Heard) -> None:
+    async def _remember(self, found: LoadedCheckpoint, conversation: Conversation, added: AddedRows) -> None:
         """Caches the thread of a newest checkpoint whose messages are a delta channel."""
         thread = self._threads.get(found.thread_id)
-        if thread is None or (thread.branch != heard.branch and thread.head <= found.id):
-            thread = Thread(heard.branch)
-            thread.tail, thread.is_owned = heard.tail, conversation.user_id is not None
+        if thread is None or (thread.branch != added.branch and thread.head <= found.id):
+            thread = Thread(added.branch)
+            thread.tail, thread.is_owned = added.tail, conversation.user_id is not None
             self._threads.put(found.thread_id, thread)
-        if thread.branch == heard.branch:
+        if thread.branch == added.branch:
             thread.head = max(thread.head, found.id)
-            thread.add((await self.heard_line(found.thread_id, heard.branch, heard.runs)).places())
+            thread.add((await self.state_of_runs(found.thread_id, added.branch, added.runs)).places())
 
-    def line(self, thread_id: str, rows: Sequence[Message]) -> StateMessages:
-        return _line(self.rows(thread_id), rows)
+    def state(self, thread_id: str, rows: Sequence[Message]) -> StateMessages:
+        return _state_of(self.rows(thread_id), rows)
 
-    async def heard_line(self, thread_id: str, branch: str | None, runs: Runs) -> StateMessages:
+    async def state_of_runs(self, thread_id: str, branch: str | None, runs: Runs) -> StateMessages:
         rows = self.rows(thread_id)
-        return _line(rows, answered(_unknown((), await rows.runs(branch, runs)), FORMAT))
+        return _state_of(rows, answered(_unknown((), await rows.runs(branch, runs)), FORMAT))
 
     # Many
 
@@ -315,7 +317,7 @@ class CheckpointReader:
     # Delta channels
 
     async def delta_history(
-        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str], heard: Heard | None = None
+        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str], added: AddedRows | None = None
     ) -> dict[str, DeltaChannelHistory]:
         """Returns what each channel's value is rebuilt from: the writes of the ancestors, back to one that holds the
         value.
@@ -325,9 +327,9 @@ class CheckpointReader:
         place = records.namespace(CHECKPOINTS, thread_id, ns)
         writes: dict[str, list[PendingWrite]] = {name: [] for name in channels}
         seeds: dict[str, Any] = {}
-        if heard is not None and MESSAGES in writes:
-            said = await self.heard_line(thread_id, heard.branch, heard.runs)
-            writes[MESSAGES].append(delta.write_of(said.messages(), is_all=heard.is_all))
+        if added is not None and MESSAGES in writes:
+            latest = await self.state_of_runs(thread_id, added.branch, added.runs)
+            writes[MESSAGES].append(delta.write_of(latest.messages(), is_all=added.is_all))
         wanted: str | None = id
         child: LoadedCheckpoint | None = None
         async for each in self._descending(place, None):
@@ -335,7 +337,7 @@ class CheckpointReader:
                 continue
             wanted = each.saved.parent
             if child is not None:
-                _gather(await self.whole(each), writes, seeds, await self.heard_before(child))
+                _gather(await self.whole(each), writes, seeds, await self.added_before(child))
             child = each
             if wanted is None or len(seeds) == len(channels):
                 break
@@ -346,13 +348,13 @@ class CheckpointReader:
                 history[name]["seed"] = seeds[name]
         return history
 
-    async def heard_before(self, found: LoadedCheckpoint) -> list[PendingWrite]:
+    async def added_before(self, found: LoadedCheckpoint) -> list[PendingWrite]:
         """Returns what others wrote between the parent of a checkpoint and the checkpoint."""
         saved = found.saved
-        if not saved.heard and not saved.is_all_heard:
+        if not saved.added and not saved.replaces_messages:
             return []
-        said = await self.heard_line(found.thread_id, saved.branch, saved.heard)
-        return [delta.write_of(said.messages(), is_all=saved.is_all_heard)]
+        latest = await self.state_of_runs(found.thread_id, saved.branch, saved.added)
+        return [delta.write_of(latest.messages(), is_all=saved.replaces_messages)]
 
 
 def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]:
@@ -376,17 +378,17 @@ def _unknown(known: Sequence[Message], more: Sequence[Message]) -> list[Message]
     return unknown
 
 
-def _line(rows: HistoryRows, lines: Sequence[Message]) -> StateMessages:
-    return line_of((row, rows.versions(row)) for row in lines)
+def _state_of(rows: HistoryRows, lines: Sequence[Message]) -> StateMessages:
+    return state_of((row, rows.versions(row)) for row in lines)
 
 
 def _gather(
     ancestor: CheckpointTuple,
     writes: dict[str, list[PendingWrite]],
     seeds: dict[str, Any],
-    heard: Sequence[PendingWrite],
+    added: Sequence[PendingWrite],
 ) -> None:
-    for write in reversed([*heard, *(ancestor.pending_writes or [])]):
+    for write in reversed([*added, *(ancestor.pending_writes or [])]):
         if write[1] in writes and write[1] not in seeds:
             writes[write[1]].append(write)
     values = ancestor.checkpoint["channel_values"]

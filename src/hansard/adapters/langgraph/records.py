@@ -52,11 +52,11 @@ class Saved(Struct, frozen=True, array_like=True):
     branch: str | None = None
     tail: int = 0
     """The newest seq that the graph knew of."""
-    unheard: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()
     """Seqs up to `tail` that others wrote meanwhile: the newest checkpoint includes them."""
-    heard: tuple[tuple[int, int], ...] = ()
+    added: tuple[tuple[int, int], ...] = ()
     """Runs that others wrote between its parent and it, if its messages are a delta channel: see `delta`."""
-    is_all_heard: bool = False
+    replaces_messages: bool = False
     """Whether these replace the messages of its parent."""
 
 

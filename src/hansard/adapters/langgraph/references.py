@@ -94,11 +94,11 @@ def rows_in(blob: SerializedValue) -> Iterator[tuple[int, str]]:
     return (entry.row[:2] for entry in blob.entries if entry.row is not None)
 
 
-def settle(blob: SerializedValue, candidates: Candidates) -> SerializedValue:
+def refer_to_rows(blob: SerializedValue, candidates: Candidates) -> SerializedValue:
     """Refers to the rows that messages of a blob have got since it was written."""
     if all(entry.row is not None for entry in blob.entries):
         return blob
-    return SerializedValue(blob.tag, blob.data, tuple(_settled(entry, candidates) for entry in blob.entries))
+    return SerializedValue(blob.tag, blob.data, tuple(_referring(entry, candidates) for entry in blob.entries))
 
 
 def detach(blob: SerializedValue, rows: Mapping[int, Sequence[Version]]) -> SerializedValue:
@@ -115,7 +115,7 @@ def _entry_at(place: HistoryPosition, message: BaseMessage) -> MessageReference:
     return MessageReference((place.seq, place.row_id, place.part), changes)
 
 
-def _settled(entry: MessageReference, candidates: Candidates) -> MessageReference:
+def _referring(entry: MessageReference, candidates: Candidates) -> MessageReference:
     if entry.row is not None:
         return entry
     native = _native(entry)
@@ -201,11 +201,11 @@ class Extraction:
 
     def _without_content(self, value: Any) -> Any:
         """Returns a pair or an object that stands for a message without its content; everything else as it is."""
-        said = message_of(value)
-        content = None if said is None else value.get("content") if isinstance(value, dict) else value[1]
-        if said is None or not content or type(content) is not type(said.content) or said.content != content:
+        latest = message_of(value)
+        content = None if latest is None else value.get("content") if isinstance(value, dict) else value[1]
+        if latest is None or not content or type(content) is not type(latest.content) or latest.content != content:
             return value
-        number = self.note(said)
+        number = self.note(latest)
         if number is None:
             return value
         marker = f"{_CONTENT}{number}"

@@ -24,9 +24,9 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from hansard.adapters.blocking import Call
-from hansard.adapters.history import settled
+from hansard.adapters.history import uninterrupted
 from hansard.adapters.langgraph import prune, records
-from hansard.adapters.langgraph.delta import HEARD, HEARD_TASK, heard_in, with_heard
+from hansard.adapters.langgraph.delta import ADDED, ADDED_TASK, added_in, with_added
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.reader import CheckpointReader, LoadedCheckpoint, config_of, place_of
 from hansard.adapters.langgraph.threads import ThreadCache
@@ -63,9 +63,9 @@ class HansardSaver(BaseCheckpointSaver[Any]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread_id, ns = place_of(config)
         found = await self._reader.get(thread_id, ns, get_checkpoint_id(config))
-        if found is not None and HEARD in config["configurable"] and HEARD not in found.config["configurable"]:
+        if found is not None and ADDED in config["configurable"] and ADDED not in found.config["configurable"]:
             # A named checkpoint is read as it was, without what others wrote since.
-            return found._replace(config=with_heard(found.config, None))
+            return found._replace(config=with_added(found.config, None))
         return found
 
     async def alist(
@@ -88,8 +88,8 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         thread_id, ns = place_of(config)
-        id, heard = get_checkpoint_id(config), heard_in(config)
-        return await self._reader.delta_history(thread_id, ns, id, channels, heard) if channels else {}
+        id, added = get_checkpoint_id(config), added_in(config)
+        return await self._reader.delta_history(thread_id, ns, id, channels, added) if channels else {}
 
     # Writing
 
@@ -101,12 +101,12 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         # A checkpoint is several writes: complete them even if the run is stopped.
-        return await settled(self._put_in_turn(config, checkpoint, metadata, new_versions))
+        return await uninterrupted(self._put_in_turn(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await settled(self._writer.put_writes(config, writes, task_id, task_path))
+        await uninterrupted(self._writer.put_writes(config, writes, task_id, task_path))
 
     async def _put_in_turn(
         self,
@@ -133,11 +133,11 @@ class HansardSaver(BaseCheckpointSaver[Any]):
     async def adelete_thread(self, thread_id: str) -> None:
         """Deletes the conversation, with its messages."""
         await self._store.delete_conversation(thread_id)
-        self._threads.forget(thread_id)
+        self._threads.discard(thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         for thread_id in await prune.delete_runs(self._store, self._reader, set(run_ids)):
-            self._threads.forget(thread_id)
+            self._threads.discard(thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """`keep_latest` keeps, in each namespace, the newest checkpoint and what it depends on; `delete` keeps none.
@@ -146,7 +146,7 @@ class HansardSaver(BaseCheckpointSaver[Any]):
         """
         for thread_id in thread_ids:
             await prune.prune(self._store, self._reader, thread_id, strategy)
-            self._threads.forget(thread_id)
+            self._threads.discard(thread_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies every checkpoint with its writes, oldest first, and the messages with them."""
@@ -157,23 +157,23 @@ class HansardSaver(BaseCheckpointSaver[Any]):
             new: ChannelVersions = dict.fromkeys(found.saved.values, 0)
             config = config_of(target_thread_id, found.ns, found.saved.parent)
             place = records.namespace(WRITES, target_thread_id, found.ns)
-            await self._copy_heard(found, place)
+            await self._copy_added(found, place)
             await self._put(config, each.checkpoint, each.metadata, new)
             # The next checkpoint folds them, and finds the messages of a delta channel in them.
             kept = self._threads.tasks(target_thread_id, found.ns, found.id)
             thread = self._threads.get(target_thread_id)
             for whole in await reader.tasks(found):
-                task = thread.settled(whole) if thread is not None else whole
+                task = thread.with_references(whole) if thread is not None else whole
                 key = f"{found.id}.{task.task_id}"
                 await self._store.records.put(place, key, records.pack(task), conversation_id=target_thread_id)
                 kept[task.task_id] = task
 
-    async def _copy_heard(self, found: LoadedCheckpoint, place: tuple[str, ...]) -> None:
+    async def _copy_added(self, found: LoadedCheckpoint, place: tuple[str, ...]) -> None:
         """Copies what others wrote before a checkpoint, as a write of its parent, so that the copy includes it."""
-        writes, parent = await self._reader.heard_before(found), found.saved.parent
+        writes, parent = await self._reader.added_before(found), found.saved.parent
         if writes and parent is not None:
             config = config_of(place[1], found.ns, parent)
-            await self.aput_writes(config, [(channel, value) for _, channel, value in writes], HEARD_TASK)
+            await self.aput_writes(config, [(channel, value) for _, channel, value in writes], ADDED_TASK)
 
     # Blocking methods
 

@@ -85,7 +85,7 @@ class HansardStore(BaseStore):
             embed = ensure_embeddings(self._index["embed"])
             vectors = embed.embed_documents([text for _, text in texts]) if texts else []
             vectors += [embed.embed_query(query) for query in queries]
-        return cast("list[Result]", self._call(self._run(ops, texts, queries, vectors)))
+        return cast("list[Result]", self._call(self._run_batch(ops, texts, queries, vectors)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         ops = checked(ops)
@@ -95,7 +95,7 @@ class HansardStore(BaseStore):
             embed = ensure_embeddings(self._index["embed"])
             vectors = await embed.aembed_documents([text for _, text in texts]) if texts else []
             vectors += [await embed.aembed_query(query) for query in queries]
-        return await self._run(ops, texts, queries, vectors)
+        return await self._run_batch(ops, texts, queries, vectors)
 
     # Convenience methods, without the rule against dots
 
@@ -223,7 +223,7 @@ class HansardStore(BaseStore):
 
     # Implementation
 
-    async def _run(
+    async def _run_batch(
         self,
         ops: list[Op],
         texts: list[tuple[tuple[Namespace, str], str]],
@@ -260,16 +260,16 @@ class HansardStore(BaseStore):
     async def _renew(self, found: list[Record]) -> None:
         batch = []
         for record in found:
-            kept = _kept(record)
-            if kept.ttl is not None:
-                value = [kept.value, kept.ttl, kept.updated_at or to_micros(record.updated_at)]
-                batch.append(Put(record.namespace, record.key, value, expires_at=timedelta(minutes=kept.ttl)))
+            stored = _stored_item(record)
+            if stored.ttl is not None:
+                value = [stored.value, stored.ttl, stored.updated_at or to_micros(record.updated_at)]
+                batch.append(Put(record.namespace, record.key, value, expires_at=timedelta(minutes=stored.ttl)))
         await self._store.records.write(batch)
 
     async def _put(self, ops: list[PutOp], embedded: Vectors) -> None:
         batch: list[Put | Delete] = []
         for op in ops:
-            place, beside = (ITEMS, *op.namespace), (VECTORS, *op.namespace)
+            place, vector_place = (ITEMS, *op.namespace), (VECTORS, *op.namespace)
             vectors = embedded.get((op.namespace, op.key))
             life = timedelta(minutes=op.ttl) if op.ttl is not None else None
             if op.value is None:
@@ -278,16 +278,16 @@ class HansardStore(BaseStore):
                 batch.append(Put(place, op.key, [op.value, op.ttl], expires_at=life))
             if vectors and op.value is not None:
                 data = msgspec.msgpack.encode([array("f", vector).tobytes() for vector in vectors])
-                batch.append(Put(beside, op.key, data, expires_at=life))
+                batch.append(Put(vector_place, op.key, data, expires_at=life))
             else:
-                batch.append(Delete(beside, op.key))
+                batch.append(Delete(vector_place, op.key))
         await self._store.records.write(batch)
 
     async def _search(self, op: SearchOp, query: list[float] | None) -> list[SearchItem]:
         end = op.offset + op.limit
         found: list[Scored] = []
         async for record in self._store.records.iter((ITEMS, *op.namespace_prefix)):
-            if matches(_kept(record).value, op.filter or {}):
+            if matches(_stored_item(record).value, op.filter or {}):
                 found.append(Scored(None, record))
                 if query is None and len(found) == end:
                     break
@@ -303,8 +303,8 @@ class HansardStore(BaseStore):
         places = [((VECTORS, *each.record.namespace[1:]), each.record.key) for each in found]
         stored = await self._store.records.get_many(places) if places else []
         scored = [
-            Scored(_nearest(beside, query) if beside is not None else None, each.record)
-            for each, beside in zip(found, stored, strict=True)
+            Scored(_nearest(vector_record, query) if vector_record is not None else None, each.record)
+            for each, vector_record in zip(found, stored, strict=True)
         ]
         return sorted(scored, key=lambda each: -2.0 if each.score is None else each.score, reverse=True)
 
@@ -341,30 +341,30 @@ def _queries(ops: Iterable[Op]) -> list[str]:
     return list(dict.fromkeys(op.query for op in ops if isinstance(op, SearchOp) and op.query))
 
 
-def _kept(record: Record) -> StoredItem:
+def _stored_item(record: Record) -> StoredItem:
     return value_of(record, StoredItem)
 
 
-def _times(record: Record, kept: StoredItem) -> tuple[datetime, datetime]:
-    return record.created_at, record.updated_at if kept.updated_at is None else from_micros(kept.updated_at)
+def _times(record: Record, stored: StoredItem) -> tuple[datetime, datetime]:
+    return record.created_at, record.updated_at if stored.updated_at is None else from_micros(stored.updated_at)
 
 
 def _item(record: Record) -> Item:
-    kept = _kept(record)
-    created, updated = _times(record, kept)
+    stored = _stored_item(record)
+    created, updated = _times(record, stored)
     return Item(
-        value=kept.value, key=record.key, namespace=record.namespace[1:], created_at=created, updated_at=updated
+        value=stored.value, key=record.key, namespace=record.namespace[1:], created_at=created, updated_at=updated
     )
 
 
 def _search_item(each: Scored) -> SearchItem:
-    kept = _kept(each.record)
-    created, updated = _times(each.record, kept)
-    return SearchItem(each.record.namespace[1:], each.record.key, kept.value, created, updated, each.score)
+    stored = _stored_item(each.record)
+    created, updated = _times(each.record, stored)
+    return SearchItem(each.record.namespace[1:], each.record.key, stored.value, created, updated, each.score)
 
 
-def _nearest(beside: Record, query: list[float]) -> float:
-    vectors = [array("f", data) for data in msgspec.msgpack.decode(beside.value, type=list[bytes])]
+def _nearest(vector_record: Record, query: list[float]) -> float:
+    vectors = [array("f", data) for data in msgspec.msgpack.decode(vector_record.value, type=list[bytes])]
     return max((_cosine(vector, query) for vector in vectors), default=-1.0)
 
 

@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage
 from msgspec import Struct
 
 from hansard.adapters.langgraph.records import Saved, TaskWrites, changed
-from hansard.adapters.langgraph.references import HistoryPosition, settle
+from hansard.adapters.langgraph.references import HistoryPosition, refer_to_rows
 from hansard.adapters.langgraph.versions import Version, begin
 from hansard.cache import Cache
 from hansard.model import Message
@@ -24,7 +24,7 @@ _CHECKPOINTS = 8 * _THREADS
 _LOCKS = 64
 _WEIGHT = 100_000_000
 """The most characters cached for all threads together; a message counts a thousand more than it has."""
-_UNSETTLED = 1000
+_MOST_SUBGRAPHS = 1000
 """The most records of subgraphs noted for a thread."""
 _PINNED = 4
 """Older checkpoints of a thread whose messages are cached, because a run may continue from them."""
@@ -79,16 +79,16 @@ class StateMessages:
 
     def and_more(self, places: Sequence[HistoryPosition]) -> StateMessages:
         seqs, versions = [place.seq for place in places], [place.version for place in places]
-        line = StateMessages(
+        state = StateMessages(
             [*self.versions, *versions],
             [*self.seqs, *seqs],
             [*self.row_ids, *(place.row_id for place in places)],
             tuple(runs_of(seqs, self.runs)),
         )
-        line._weight = self.weight + sum(version.weight for version in versions)
+        state._weight = self.weight + sum(version.weight for version in versions)
         if self._numbers is not None:
-            line._numbers = _numbered(versions, dict(self._numbers), len(self))
-        return line
+            state._numbers = _numbered(versions, dict(self._numbers), len(self))
+        return state
 
     def at(self, key: str) -> Iterator[HistoryPosition]:
         """Yields the positions of the messages of a key."""
@@ -120,7 +120,7 @@ def _numbered(versions: Iterable[Version], numbers: _Numbers, begin: int) -> _Nu
     return numbers
 
 
-def line_of(rows: Iterable[tuple[Message, Sequence[Version]]]) -> StateMessages:
+def state_of(rows: Iterable[tuple[Message, Sequence[Version]]]) -> StateMessages:
     versions: list[Version] = []
     seqs: list[int] = []
     row_ids: list[str] = []
@@ -151,16 +151,16 @@ def runs_of(seqs: Iterable[int], before: Runs = ()) -> Iterator[tuple[int, int]]
 class Thread:
     """A thread's root graph: the branch that it writes to, and which of its messages are stored there."""
 
-    def __init__(self, branch: str, line: StateMessages | None = None) -> None:
+    def __init__(self, branch: str, state: StateMessages | None = None) -> None:
         self.branch = branch
         self.is_owned = True
         """False for a conversation that others created without an owner."""
         self.head: str = ""
-        self.line = line or StateMessages()
+        self.state = state or StateMessages()
         """The messages of the state that was last read or put."""
-        self.tail = self.line.newest
+        self.tail = self.state.newest
         """The newest known row of the branch."""
-        self.unheard: list[int] = []
+        self.unseen: list[int] = []
         """Rows before it that others wrote while the graph ran, and that no state includes yet."""
         self._pinned: deque[tuple[str, StateMessages]] = deque(maxlen=_PINNED)
         self._places: dict[str, list[HistoryPosition]] = {}
@@ -168,22 +168,22 @@ class Thread:
 
     @property
     def weight(self) -> int:
-        return self.line.weight + sum(line.weight for _, line in self._pinned if line is not self.line)
+        return self.state.weight + sum(state.weight for _, state in self._pinned if state is not self.state)
 
-    def hear(self, branch: str, line: StateMessages) -> None:
+    def pin(self, branch: str, state: StateMessages) -> None:
         """Caches the messages of an older checkpoint, from which a run may continue."""
-        self._pinned.append((branch, line))
+        self._pinned.append((branch, state))
 
-    def heard(self) -> None:
-        """Drops from `unheard` what the state now contains."""
-        if self.unheard:
-            heard = set(self.line.seqs)
-            self.unheard = [seq for seq in self.unheard if seq not in heard]
+    def drop_seen(self) -> None:
+        """Drops from `unseen` what the state now contains."""
+        if self.unseen:
+            seen = set(self.state.seqs)
+            self.unseen = [seq for seq in self.unseen if seq not in seen]
 
-    def turn_to(self, branch: str) -> None:
+    def switch_branch(self, branch: str) -> None:
         """Switches branch; cached positions no longer apply."""
         if branch != self.branch:
-            self.branch, self.line, self.unheard = branch, StateMessages(), []
+            self.branch, self.state, self.unseen = branch, StateMessages(), []
             self._places, self._indexed = {}, []
 
     def split(self, branch: str, reached: int) -> None:
@@ -193,15 +193,15 @@ class Thread:
             key: kept for key, places in self._places.items() if (kept := [one for one in places if one.seq <= reached])
         }
         self.branch, self.tail = branch, reached
-        self.unheard = [seq for seq in self.unheard if seq <= reached]
+        self.unseen = [seq for seq in self.unseen if seq <= reached]
 
     def index(self) -> None:
         """Makes every message findable. Postponed until a state does not begin with the last one."""
-        lines = [self.line, *(line for branch, line in self._pinned if branch == self.branch)]
-        for line in lines:
-            if not any(line is each for each in self._indexed):
-                self.add(line.places())
-        self._indexed = lines
+        states = [self.state, *(state for branch, state in self._pinned if branch == self.branch)]
+        for state in states:
+            if not any(state is each for each in self._indexed):
+                self.add(state.places())
+        self._indexed = states
 
     def add(self, places: Iterable[HistoryPosition]) -> None:
         for place in places:
@@ -215,11 +215,11 @@ class Thread:
 
     def places(self, key: str) -> Iterable[HistoryPosition]:
         """Returns the positions of messages of a key, in any version."""
-        return chain(self._places.get(key, ()), self.line.at(key))
+        return chain(self._places.get(key, ()), self.state.at(key))
 
-    def settled(self, task: TaskWrites) -> TaskWrites:
+    def with_references(self, task: TaskWrites) -> TaskWrites:
         """Returns the writes of a task with references to the rows of the messages in them."""
-        return changed(task, lambda blob: settle(blob, lambda id: self.places(id) if id else ()))
+        return changed(task, lambda blob: refer_to_rows(blob, lambda id: self.places(id) if id else ()))
 
     def find(
         self, message: BaseMessage, used: Container[tuple[int, int]], known: Container[int]
@@ -246,7 +246,7 @@ class LatestState(NamedTuple):
     version: int
     head: str
     branch: str
-    line: StateMessages
+    state: StateMessages
 
     def is_at(self, version: int, head: str, branch: str | None) -> bool:
         return (self.version, self.head, self.branch) == (version, head, branch)
@@ -266,7 +266,7 @@ class ThreadCache:
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._checkpoints: Cache[_Place, KnownCheckpoint] = Cache(_CHECKPOINTS)
         self._tasks: Cache[_Place, dict[str, TaskWrites]] = Cache(_CHECKPOINTS)
-        self._said: dict[str, LatestState] = {}
+        self._latest: dict[str, LatestState] = {}
         self.in_flight: set[tuple[_Place, str]] = set()
         """Tasks whose writes are being stored."""
         self._unsettled: dict[str, dict[tuple[tuple[str, ...], str], None]] = {}
@@ -290,23 +290,23 @@ class ThreadCache:
         # Never evict the thread itself, however long it is: it is in use.
         while len(self._threads) > _THREADS or (len(self._threads) > 1 and self._weight() > _WEIGHT):
             oldest, _ = self._threads.popitem(last=False)
-            self._said.pop(oldest, None)
+            self._latest.pop(oldest, None)
             self._unsettled.pop(oldest, None)
 
     def _weight(self) -> int:
-        lines = [(self._threads[id].line, said.line) for id, said in self._said.items() if id in self._threads]
-        more = sum(said.weight for line, said in lines if said is not line)
+        states = [(self._threads[id].state, latest.state) for id, latest in self._latest.items() if id in self._threads]
+        more = sum(latest.weight for state, latest in states if latest is not state)
         return more + sum(thread.weight for thread in self._threads.values())
 
-    def said(self, thread_id: str) -> LatestState | None:
-        return self._said.get(thread_id)
+    def latest(self, thread_id: str) -> LatestState | None:
+        return self._latest.get(thread_id)
 
-    def say(self, thread_id: str, said: LatestState | None) -> None:
+    def remember(self, thread_id: str, latest: LatestState | None) -> None:
         """Caches the latest state as long as the thread."""
-        if said is not None and thread_id in self._threads:
-            self._said[thread_id] = said
+        if latest is not None and thread_id in self._threads:
+            self._latest[thread_id] = latest
         else:
-            self._said.pop(thread_id, None)
+            self._latest.pop(thread_id, None)
 
     def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> KnownCheckpoint | None:
         return self._checkpoints.peek((thread_id, checkpoint_ns, id)) if id else None
@@ -325,20 +325,20 @@ class ThreadCache:
             if kept.get(task_id) is task:
                 del kept[task_id]
 
-    def unsettle(self, thread_id: str, namespace: tuple[str, ...], key: str) -> None:
+    def note_subgraph(self, thread_id: str, namespace: tuple[str, ...], key: str) -> None:
         """Notes a record of a subgraph: messages in it may reach the root graph's state and become rows."""
         noted = self._unsettled.setdefault(thread_id, {})
         noted[namespace, key] = None
-        if len(noted) > _UNSETTLED:
+        if len(noted) > _MOST_SUBGRAPHS:
             noted.pop(next(iter(noted)), None)
 
-    def unsettled(self, thread_id: str) -> list[tuple[tuple[str, ...], str]]:
+    def take_subgraphs(self, thread_id: str) -> list[tuple[tuple[str, ...], str]]:
         """Removes and returns the noted records."""
         return list(self._unsettled.pop(thread_id, ()))
 
-    def forget(self, thread_id: str) -> None:
+    def discard(self, thread_id: str) -> None:
         self._threads.pop(thread_id, None)
         self._unsettled.pop(thread_id, None)
-        self.say(thread_id, None)
+        self.remember(thread_id, None)
         self._checkpoints.drop_where(lambda place: place[0] == thread_id)
         self._tasks.drop_where(lambda place: place[0] == thread_id)

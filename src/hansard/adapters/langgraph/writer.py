@@ -22,7 +22,7 @@ from msgspec import structs
 from hansard.adapters.langgraph import delta, records, references
 from hansard.adapters.langgraph.delta import MESSAGES
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
-from hansard.adapters.langgraph.history_sync import Fork, Placed, noted, placed
+from hansard.adapters.langgraph.history_sync import Fork, Placed, store_messages, store_written
 from hansard.adapters.langgraph.messages import is_messages, messages_in
 from hansard.adapters.langgraph.reader import NO_CHECKPOINT, CheckpointReader, place_of
 from hansard.adapters.langgraph.records import Saved, TaskWrite, TaskWrites
@@ -38,7 +38,7 @@ from hansard.store.records import Delete, Put
 class Fold(NamedTuple):
     """What the writes of a checkpoint are folded with when the next one is put."""
 
-    settle: Callable[[SerializedValue], SerializedValue]
+    refer_to_rows: Callable[[SerializedValue], SerializedValue]
     """Refers to the rows that messages have got with it."""
     dump: Callable[[str], SerializedValue]
     """Serializes a value of the next one, given its channel."""
@@ -76,47 +76,47 @@ class CheckpointWriter:
         if is_shared_delta or (shared is not None and shared.runs is not None):
             runs = shared.runs if shared is not None else None
             saved = structs.replace(
-                saved, runs=runs, branch=thread.branch, tail=thread.tail, unheard=tuple(thread.unheard)
+                saved, runs=runs, branch=thread.branch, tail=thread.tail, unseen=tuple(thread.unseen)
             )
-        heard = delta.heard_in(config)
-        if is_shared_delta and heard is not None:
-            saved = structs.replace(saved, heard=heard.runs, is_all_heard=heard.is_all)
+        added = delta.added_in(config)
+        if is_shared_delta and added is not None:
+            saved = structs.replace(saved, added=added.runs, replaces_messages=added.is_all)
         if get_checkpoint_id(config) == NO_CHECKPOINT and MESSAGES in _delta_channels(metadata):
             # A delta channel is rebuilt from its writes; messages that others wrote before the first are its initial
             # value.
-            begun = self._dump(thread.line.messages(), thread)
+            begun = self._dump(thread.state.messages(), thread)
             saved = structs.replace(saved, values={**saved.values, MESSAGES: begun})
         fold = self._fold(thread, shared, checkpoint["channel_values"])
         place = records.namespace(CHECKPOINTS, thread_id, ns)
         await self._write(place, checkpoint["id"], saved, parent, fold)
         if ns and self._is_sharing:
-            self._threads.unsettle(thread_id, place, checkpoint["id"])
+            self._threads.note_subgraph(thread_id, place, checkpoint["id"])
         if not ns:
-            await self._settle_subgraphs(thread_id, shared, fold.settle)
+            await self._refer_subgraphs(thread_id, shared, fold.refer_to_rows)
             thread.head = max(thread.head, checkpoint["id"])
             # Replace the cached thread: a concurrent read may have cached an older one.
             self._threads.put(thread_id, thread)
-            said = shared.said if shared is not None and thread.head == checkpoint["id"] else None
-            self._threads.say(thread_id, said._replace(head=thread.head) if said is not None else None)
+            latest = shared.latest if shared is not None and thread.head == checkpoint["id"] else None
+            self._threads.remember(thread_id, latest._replace(head=thread.head) if latest is not None else None)
 
     async def _share(self, config: RunnableConfig, checkpoint: Checkpoint) -> tuple[Thread, Placed | None]:
         """Puts the messages of a root graph's state into the history."""
         thread_id, ns = place_of(config)
         parent_id, values = _parent(config), checkpoint["channel_values"]
-        thread = self._threads.get(thread_id) or await self._meet(config, thread_id, parent_id)
-        await self._own(thread_id, thread, _user(config))
+        thread = self._threads.get(thread_id) or await self._load_thread(config, thread_id, parent_id)
+        await self._set_owner(thread_id, thread, _user(config))
         if ns or not self._is_sharing:
             return thread, None
         await self._follow(config, thread, checkpoint)
         if is_messages(values.get(MESSAGES)):
             fork = await self._fork(thread_id, thread, parent_id)
-            said = self._threads.said(thread_id)
-            said = said if said is not None and said.head == parent_id else None
-            return thread, await placed(self._store, thread_id, thread, values[MESSAGES], said, fork)
+            latest = self._threads.latest(thread_id)
+            latest = latest if latest is not None and latest.head == parent_id else None
+            return thread, await store_messages(self._store, thread_id, thread, values[MESSAGES], latest, fork)
         tasks = self._threads.tasks(thread_id, ns, parent_id) if parent_id is not None else {}
-        if delta.HEARD_TASK in tasks or (tasks and MESSAGES in (checkpoint.get("updated_channels") or ())):
+        if delta.ADDED_TASK in tasks or (tasks and MESSAGES in (checkpoint.get("updated_channels") or ())):
             written = await self._written(thread_id, thread, tasks.values())
-            return thread, await noted(self._store, thread_id, thread, written)
+            return thread, await store_written(self._store, thread_id, thread, written)
         return thread, None
 
     async def _follow(self, config: RunnableConfig, thread: Thread, checkpoint: Checkpoint) -> None:
@@ -125,24 +125,24 @@ class CheckpointWriter:
         Sets up to which row the state that a checkpoint continues from knows the history.
         """
         thread_id, parent_id = place_of(config)[0], _parent(config)
-        parent, heard = self._threads.known(thread_id, "", parent_id), delta.heard_in(config)
+        parent, added = self._threads.known(thread_id, "", parent_id), delta.added_in(config)
         was_delta = parent is not None and delta.was_delta(parent.saved)
         if parent_id is None or not (was_delta or delta.is_delta(checkpoint)):
             return
-        if heard is not None:
-            thread.turn_to(heard.branch)
-            thread.tail, thread.unheard = heard.tail, []
+        if added is not None:
+            thread.switch_branch(added.branch)
+            thread.tail, thread.unseen = added.tail, []
         elif parent is not None and parent_id == thread.head and parent.saved.branch == thread.branch:
-            thread.tail, thread.unheard = parent.saved.tail, list(parent.saved.unheard)
+            thread.tail, thread.unseen = parent.saved.tail, list(parent.saved.unseen)
         elif parent is None or parent_id != thread.head or was_delta:
             # A delta channel that goes back, or one that an older version wrote: the rows there are its own.
             newest = await self._store.get_messages(thread_id, last=1, branch=thread.branch)
-            thread.tail, thread.unheard = newest[-1].seq if newest else 0, []
+            thread.tail, thread.unseen = newest[-1].seq if newest else 0, []
         value = checkpoint["channel_values"].get(MESSAGES)
         if delta.is_snapshot(value) or is_messages(value):
             rows = await self._reader.rows(thread_id).after(thread.branch, 0)
             messages: Sequence[BaseMessage] = value if value is not None and is_messages(value) else ()
-            delta.recall(thread, rows, self._reader.line(thread_id, rows), messages)
+            delta.recall(thread, rows, self._reader.state(thread_id, rows), messages)
 
     async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
         """Whether a checkpoint continues from another one than the newest."""
@@ -159,10 +159,10 @@ class CheckpointWriter:
         """Returns the messages that tasks wrote to a delta channel."""
         writes = [write for task in records.all_tasks((), tasks) for write in task.writes]
         blobs = [write.blob for write in writes if write.channel == MESSAGES]
-        said = [messages_in(value) for value in await self._reader.load(thread_id, thread.branch, blobs)]
-        return [message for each in said for message in each if not isinstance(message, RemoveMessage)]
+        latest = [messages_in(value) for value in await self._reader.load(thread_id, thread.branch, blobs)]
+        return [message for each in latest for message in each if not isinstance(message, RemoveMessage)]
 
-    async def _meet(self, config: RunnableConfig, thread_id: str, parent_id: str | None) -> Thread:
+    async def _load_thread(self, config: RunnableConfig, thread_id: str, parent_id: str | None) -> Thread:
         """Loads a thread that is not cached: creates the conversation if it is missing, and reads its messages."""
         conversation = await self._store.get_conversation(thread_id)
         if conversation is None:
@@ -181,7 +181,7 @@ class CheckpointWriter:
         self._threads.put(thread_id, thread)
         return thread
 
-    async def _own(self, thread_id: str, thread: Thread, user: str | None) -> None:
+    async def _set_owner(self, thread_id: str, thread: Thread, user: str | None) -> None:
         """Gives a conversation without an owner to the user, so that it is deleted when the user is erased."""
         if user is not None and not thread.is_owned:
             with suppress(Conflict):
@@ -204,7 +204,7 @@ class CheckpointWriter:
             if name == MESSAGES and shared is not None and shared.runs is not None:
                 continue
             is_new = name in new_versions or not _has_version_of(parent, checkpoint, name)
-            home = _home(parent_id, parent, name) if not is_new else None
+            home = _holder_of(parent_id, parent, name) if not is_new else None
             if home is None:
                 own[name] = self._dump(value, thread)
             else:
@@ -230,7 +230,7 @@ class CheckpointWriter:
         ours = dict(tasks)
         writes = records.namespace(WRITES, thread_id, ns)
         while True:
-            slim = records.folded(parent.saved, tasks.values(), fold.settle)
+            slim = records.folded(parent.saved, tasks.values(), fold.refer_to_rows)
             late = [task for task in tasks if ((thread_id, ns, parent_id), task) in self._threads.in_flight]
             # At the revision that was read, even if nothing is added: deletions must be included in it, and values that
             # the parent and this one leave to older checkpoints must still exist.
@@ -255,15 +255,15 @@ class CheckpointWriter:
                 await self._delete_late(thread_id, ns, parent_id, late)
             return saved, written
 
-    async def _settle_subgraphs(
-        self, thread_id: str, shared: Placed | None, settle: Callable[[SerializedValue], SerializedValue]
+    async def _refer_subgraphs(
+        self, thread_id: str, shared: Placed | None, refer_to_rows: Callable[[SerializedValue], SerializedValue]
     ) -> None:
         """Makes records of subgraphs refer to the rows that their messages have got in the root graph's state."""
-        places = self._threads.unsettled(thread_id) if shared is not None and shared.new else []
+        places = self._threads.take_subgraphs(thread_id) if shared is not None and shared.new else []
         if not places:
             return
         found = await self._store.records.get_many(places)
-        new = [(record, value) for record in found if record and (value := records.rewritten(record, settle))]
+        new = [(record, value) for record in found if record and (value := records.rewritten(record, refer_to_rows))]
         try:
             await self._store.records.write(
                 [Put(old.namespace, old.key, value, old.revision, None, thread_id) for old, value in new]
@@ -271,12 +271,12 @@ class CheckpointWriter:
         except Conflict:
             # A running subgraph has changed one of them.
             for namespace, key in places:
-                self._threads.unsettle(thread_id, namespace, key)
+                self._threads.note_subgraph(thread_id, namespace, key)
 
     def _fold(self, thread: Thread, shared: Placed | None, values: Mapping[str, Any]) -> Fold:
         new = shared.new if shared is not None else []
         return Fold(
-            lambda blob: references.settle(blob, lambda id: thread.places(id) if id else new),
+            lambda blob: references.refer_to_rows(blob, lambda id: thread.places(id) if id else new),
             lambda channel: self._dump(values[channel], thread),
         )
 
@@ -321,13 +321,15 @@ class CheckpointWriter:
         flight = ((thread_id, ns, id), task_id)
         self._threads.in_flight.add(flight)
         try:
-            slim = task if thread is not None else (await self._meet(config, thread_id, None)).settled(task)
+            slim = (
+                task if thread is not None else (await self._load_thread(config, thread_id, None)).with_references(task)
+            )
             stored = await self._put_task(place, key, thread_id, slim)
             stored = task if stored is slim else stored
         finally:
             self._threads.in_flight.discard(flight)
         if ns and self._is_sharing:
-            self._threads.unsettle(thread_id, place, key)
+            self._threads.note_subgraph(thread_id, place, key)
         if kept.get(task_id) is task:
             kept[task_id] = stored
         else:
@@ -357,7 +359,7 @@ class CheckpointWriter:
 
 def _rehomed(saved: Saved, parent: KnownCheckpoint | None, dump: Callable[[str], SerializedValue]) -> Saved:
     """Returns the checkpoint after others have changed its parent: values of older records may have moved."""
-    homes = {name: home for name in saved.homes if (home := _home(saved.parent, parent, name)) is not None}
+    homes = {name: home for name in saved.homes if (home := _holder_of(saved.parent, parent, name)) is not None}
     own = {name: dump(name) for name in saved.homes if name not in homes}
     return structs.replace(saved, homes=homes, values={**saved.values, **own})
 
@@ -390,7 +392,7 @@ def _has_version_of(parent: KnownCheckpoint | None, checkpoint: Checkpoint, chan
     return version is not None and before.get(channel) == version
 
 
-def _home(parent_id: str | None, parent: KnownCheckpoint | None, channel: str) -> str | None:
+def _holder_of(parent_id: str | None, parent: KnownCheckpoint | None, channel: str) -> str | None:
     """Returns the checkpoint whose record holds the parent's value."""
     if parent is None:
         return None

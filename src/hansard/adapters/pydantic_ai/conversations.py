@@ -29,7 +29,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
-from hansard.adapters.history import newest, settled, value_of
+from hansard.adapters.history import newest, uninterrupted, value_of
 from hansard.adapters.pydantic_ai.messages import FORMAT, calls_in, entries_of, row_id, row_of
 from hansard.cache import Cache
 from hansard.errors import Conflict, NotFound
@@ -46,7 +46,7 @@ _CALLS = ("calls", "approvals")
 _DEFERRING = 8
 """How many messages back the calls of deferred requests may be."""
 _PAGE = 100
-_HOMES = 10_000
+_REMEMBERED = 10_000
 
 
 class AdapterRecord(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class HansardConversationStore(ConversationStore):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._homes: Cache[str, str] = Cache(_HOMES)
+        self._conversation_ids: Cache[str, str] = Cache(_REMEMBERED)
         """The conversations of recently read entries: messages of other frameworks have no record that names theirs."""
 
     # Reading
@@ -101,7 +101,7 @@ class HansardConversationStore(ConversationStore):
         count = limit
         while True:
             # Read one more, so that the first wanted entry knows its parent.
-            rows = await self._line(head, None if count is None else count + 1)
+            rows = await self._history_to(head, None if count is None else count + 1)
             entries = entries_of(rows)
             self._remember(head.conversation_id, [row.id for row in rows if row.format != FORMAT])
             while entries and entries[-1].id != head_id:
@@ -114,14 +114,14 @@ class HansardConversationStore(ConversationStore):
 
     async def _row(self, entry_id: str) -> Message:
         """Returns the message of an entry. Forks share entry ids; any of them will do."""
-        known = self._homes.peek(row_id(entry_id))
+        known = self._conversation_ids.peek(row_id(entry_id))
         page = await self._store.records.scan((ENTRIES, row_id(entry_id)), exact=True)
         for conversation_id in [*([known] if known else []), *(record.key for record in page.items)]:
             with suppress(NotFound):
                 return await self._store.get_message(conversation_id, row_id(entry_id))
         raise KeyError(entry_id)
 
-    async def _line(self, head: Message, count: int | None) -> list[Message]:
+    async def _history_to(self, head: Message, count: int | None) -> list[Message]:
         """Returns the messages up to this one, or the newest `count` of them, oldest first."""
         id, cursor = head.conversation_id, structs.replace(head, seq=head.seq + 1).cursor
         rows: list[Message] = []
@@ -135,18 +135,18 @@ class HansardConversationStore(ConversationStore):
         return rows[::-1]
 
     async def _record(self, conversation: Conversation) -> ConversationRecord:
-        kept = await self._kept(conversation.id)
-        head_id = kept.head_id if kept is not None else None
-        if kept is None or kept.version != conversation.version:
+        stored = await self._stored_record(conversation.id)
+        head_id = stored.head_id if stored is not None else None
+        if stored is None or stored.version != conversation.version:
             head_id = await self._tip(conversation)
-        if kept is not None and head_id == kept.head_id:
-            record = _record_of(conversation, kept)
+        if stored is not None and head_id == stored.head_id:
+            record = _record_of(conversation, stored)
         else:
             # Another framework has written since: records that were read before are stale.
-            begun = kept.revision if kept is not None else conversation.created_at.isoformat()
+            begun = stored.revision if stored is not None else conversation.created_at.isoformat()
             updated = conversation.updated_at
             record = _record_of(
-                conversation, kept or AdapterRecord(0, None, "", updated, _USAGE.dump_python(RunUsage()))
+                conversation, stored or AdapterRecord(0, None, "", updated, _USAGE.dump_python(RunUsage()))
             )
             record = replace(record, head_id=head_id, revision=f"{begun}+{head_id}", updated_at=updated)
         self._remember(conversation.id, [row_id(id) for id in (record.head_id, *record.branches) if id is not None])
@@ -154,14 +154,14 @@ class HansardConversationStore(ConversationStore):
 
     def _remember(self, conversation_id: str, ids: Sequence[str]) -> None:
         for id in ids:
-            self._homes.put(id, conversation_id)
+            self._conversation_ids.put(id, conversation_id)
 
-    async def _kept(self, conversation_id: str) -> AdapterRecord | None:
+    async def _stored_record(self, conversation_id: str) -> AdapterRecord | None:
         record = await self._store.records.get((RECORDS,), conversation_id)
-        kept = value_of(record, AdapterRecord) if record is not None else None
-        if kept is None or kept.deferred is None:
-            return kept
-        return structs.replace(kept, deferred=await self._with_calls(conversation_id, kept.deferred))
+        stored = value_of(record, AdapterRecord) if record is not None else None
+        if stored is None or stored.deferred is None:
+            return stored
+        return structs.replace(stored, deferred=await self._with_calls(conversation_id, stored.deferred))
 
     async def _with_calls(self, conversation_id: str, deferred: Any) -> Any:
         """Returns deferred requests with their calls from the history. None if all of those are gone."""
@@ -206,7 +206,7 @@ class HansardConversationStore(ConversationStore):
         expected_revision: str | None,
     ) -> None:
         try:
-            await settled(self._write(record, new_entries, expected_revision))
+            await uninterrupted(self._write(record, new_entries, expected_revision))
         except (Conflict, NotFound, KeyError) as error:
             raise ConversationConflict(record.conversation_id) from error
 
@@ -222,19 +222,19 @@ class HansardConversationStore(ConversationStore):
         rows = [row_of(entry) for entry in new_entries]
         base = new_entries[0].parent_id if new_entries else record.head_id
         if conversation is None or current is None:
-            conversation, ids = await self._begin(record, base)
+            conversation, ids = await self._create(record, base)
             version = conversation.version
         else:
             ids = []
-            version = await self._moved(conversation, current, base, is_only_kept=not rows, revision=record.revision)
+            version = await self._move_to(conversation, current, base, is_only_kept=not rows, revision=record.revision)
         if rows:
             appended = await self._store.append(
                 conversation.id, rows, expected_version=version, on_duplicate="error", create=False
             )
             version = appended.version
-        await self._keep(record, version, [*ids, *(row.id for row in rows)])
+        await self._save_record(record, version, [*ids, *(row.id for row in rows)])
 
-    async def _begin(self, record: ConversationRecord, base: str | None) -> tuple[Conversation, list[str]]:
+    async def _create(self, record: ConversationRecord, base: str | None) -> tuple[Conversation, list[str]]:
         """Creates a conversation: an empty one, or a fork with everything up to an entry of another."""
         if base is None:
             return await self._store.create_conversation(record.conversation_id, user_id=record.scope), []
@@ -246,7 +246,7 @@ class HansardConversationStore(ConversationStore):
             made = await self._store.update_conversation(made.id, user_id=record.scope)
         return made, [row.id async for row in self._store.iter_messages(made.id)]
 
-    async def _moved(
+    async def _move_to(
         self,
         conversation: Conversation,
         current: ConversationRecord,
@@ -273,13 +273,13 @@ class HansardConversationStore(ConversationStore):
         await self._store.branch(id, at=row.id, source=row.branch, expected_version=version)
         return version + 1
 
-    async def _keep(self, record: ConversationRecord, version: int, ids: Sequence[str]) -> None:
+    async def _save_record(self, record: ConversationRecord, version: int, ids: Sequence[str]) -> None:
         """Writes the record and the conversations of the entries, unless a newer record is already stored."""
         id = record.conversation_id
-        kept = _kept_of(record, version)
-        if kept.deferred is not None:
-            kept = structs.replace(kept, deferred=await self._without_calls(id, kept.deferred))
-        value = msgspec.to_builtins(kept)
+        new = _adapter_record(record, version)
+        if new.deferred is not None:
+            new = structs.replace(new, deferred=await self._without_calls(id, new.deferred))
+        value = msgspec.to_builtins(new)
         entries = [Put((ENTRIES, each), id, None, conversation_id=id) for each in ids]
         while True:
             stored = await self._store.records.get((RECORDS,), id)
@@ -308,22 +308,22 @@ class HansardConversationStore(ConversationStore):
         await self._store.delete_conversation(conversation_id)
 
 
-def _record_of(conversation: Conversation, kept: AdapterRecord) -> ConversationRecord:
+def _record_of(conversation: Conversation, stored: AdapterRecord) -> ConversationRecord:
     return ConversationRecord(
         conversation_id=conversation.id,
-        head_id=kept.head_id,
-        usage=_USAGE.validate_python(kept.usage),
-        deferred_tool_requests=_DEFERRED.validate_json(msgspec.json.encode(kept.deferred)),
+        head_id=stored.head_id,
+        usage=_USAGE.validate_python(stored.usage),
+        deferred_tool_requests=_DEFERRED.validate_json(msgspec.json.encode(stored.deferred)),
         scope=conversation.user_id,
-        forked_from=kept.forked_from,
-        forked_at=kept.forked_at,
-        branches=list(kept.branches),
-        revision=kept.revision,
-        updated_at=kept.updated_at,
+        forked_from=stored.forked_from,
+        forked_at=stored.forked_at,
+        branches=list(stored.branches),
+        revision=stored.revision,
+        updated_at=stored.updated_at,
     )
 
 
-def _kept_of(record: ConversationRecord, version: int) -> AdapterRecord:
+def _adapter_record(record: ConversationRecord, version: int) -> AdapterRecord:
     return AdapterRecord(
         version,
         record.head_id,

@@ -70,8 +70,8 @@ def entries_of(rows: Iterable[Message], parent_id: str | None = None) -> list[Co
     entries: list[ConversationEntry] = []
     names: dict[str, str] = {}
     for row in rows:
-        said = messages_of(row, names)
-        for number, message in enumerate(said, 1 - len(said)):
+        converted = messages_of(row, names)
+        for number, message in enumerate(converted, 1 - len(converted)):
             id = row.id if number == 0 else f"{row.id}~{-number}"
             entries.append(ConversationEntry(id=id, parent_id=parent_id, message=message))
             parent_id = id
@@ -111,7 +111,7 @@ def messages_of(row: Message, names: dict[str, str]) -> list[ModelMessage]:
                 made.append(ModelResponse(parts=[], timestamp=row.created_at, model_name=_model(row)))
             made[-1].parts = [*made[-1].parts, found]
         elif side != "assistant" or isinstance(part, ToolResult):
-            _ask(made, part, side, row, names)
+            _add_request_part(made, part, side, row, names)
     return made
 
 
@@ -127,7 +127,7 @@ def _response_part(part: AnyPart) -> TextPart | ToolCallPart | None:
     return None
 
 
-def _ask(made: list[ModelMessage], part: AnyPart, side: str, row: Message, names: dict[str, str]) -> None:
+def _add_request_part(made: list[ModelMessage], part: AnyPart, side: str, row: Message, names: dict[str, str]) -> None:
     """Adds a part of a request. Every time in it is the row's, so that repeated reads are equal."""
     if isinstance(part, ToolResult):
         name = part.name or names.get(part.id, part.id)
@@ -137,10 +137,10 @@ def _ask(made: list[ModelMessage], part: AnyPart, side: str, row: Message, names
     elif side in ("system", "developer") and isinstance(part, Text):
         piece = SystemPromptPart(part.text, timestamp=row.created_at)
     else:
-        said = _user_content(part)
-        if said is None:
+        converted = _user_content(part)
+        if converted is None:
             return
-        piece = UserPromptPart(said if isinstance(said, str) else [said], timestamp=row.created_at)
+        piece = UserPromptPart(converted if isinstance(converted, str) else [converted], timestamp=row.created_at)
     if not made or not isinstance(made[-1], ModelRequest):
         made.append(ModelRequest(parts=[], timestamp=row.created_at))
     made[-1].parts = [*made[-1].parts, piece]
