@@ -137,7 +137,7 @@ class _Known(dict[str, str]):
         self._column = column
 
     def __missing__(self, chunk: str) -> str:
-        found = _look(chunk)
+        found = _analyse_chunk(chunk)
         if len(chunk) <= _CACHED_LENGTH:
             _make_room(1)
             _words[chunk], _more[chunk] = found
@@ -154,7 +154,7 @@ def _make_room(size: int) -> None:
 
 
 @lru_cache(16)
-def _look(chunk: str) -> tuple[str, str]:
+def _analyse_chunk(chunk: str) -> tuple[str, str]:
     if chunk.isascii() and chunk.isalpha() and _is_plain(chunk):
         # The common case, by a shorter path.
         raw = chunk.lower()[:LONGEST]
@@ -214,12 +214,12 @@ def _normal(chunk: str) -> str:
 def _places(chunk: str, normal: str) -> list[tuple[int, int]]:
     """Returns the position of each character of the normal form in a chunk; the whole chunk if it is unknown."""
     places: list[tuple[int, int]] = []
-    told: list[str] = []
+    normalized: list[str] = []
     for cluster in _CLUSTER.finditer(chunk):
         made = _normal(cluster.group())
-        told.append(made)
+        normalized.append(made)
         places += [cluster.span()] * len(made)
-    return places if "".join(told) == normal else [(0, len(chunk))] * len(normal)
+    return places if "".join(normalized) == normal else [(0, len(chunk))] * len(normal)
 
 
 def _runs(chunk: str) -> list[tuple[int, int, Word]]:
@@ -234,7 +234,7 @@ def _runs(chunk: str) -> list[tuple[int, int, Word]]:
         elif kind == _MARK:
             # A vowel or tone sign, or a joiner: part of the character before it.
             if found and found[-1][1] == start:
-                found[-1] = _marked(found[-1], end, run)
+                found[-1] = _with_combining_marks(found[-1], end, run)
         elif kind == _DIGIT:
             found.append((start, end, _number(run[:LONGEST])))
         elif kind == _LETTER:
@@ -247,7 +247,7 @@ def _same_kind(chunk: str) -> Iterator[str]:
         yield "".join(group)
 
 
-def _marked(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, int, Word]:
+def _with_combining_marks(before: tuple[int, int, Word], end: int, marks: str) -> tuple[int, int, Word]:
     start, _, word = before
     kept = "".join(mark for mark in marks if unicodedata.category(mark) in ("Mn", "Mc") and mark not in _INVISIBLE)
     if not kept:

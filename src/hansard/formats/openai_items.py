@@ -133,16 +133,16 @@ def checked(item: Any, where: str) -> dict[str, Any]:
         return _checked_message(item, where)
     known = _KINDS.get(kind, _UNKNOWN)
     for name, wanted in known.needs.items():
-        _need(item, name, wanted, where)
+        _require(item, name, wanted, where)
     return _filled(item, known.fills)
 
 
 def _checked_message(item: dict[str, Any], where: str) -> dict[str, Any]:
-    role = _need(item, "role", str, where)
+    role = _require(item, "role", str, where)
     if role not in INPUT_ROLES:
         allowed = ", ".join(f"'{each}'" for each in INPUT_ROLES)
         raise BadItem(f"Invalid value: '{role}'. Supported values are: {allowed}.", f"{where}.role", "invalid_value")
-    content = _need(item, "content", (str, list), where)
+    content = _require(item, "content", (str, list), where)
     if isinstance(content, list):
         for number, piece in enumerate(content):
             _check_piece(piece, f"{where}.content[{number}]")
@@ -153,12 +153,12 @@ def _checked_message(item: dict[str, Any], where: str) -> dict[str, Any]:
 def _check_piece(piece: Any, where: str) -> None:
     if not isinstance(piece, dict):
         raise _wrong_type(where, "an object", piece)
-    kind = _need(piece, "type", str, where)
+    kind = _require(piece, "type", str, where)
     for name, wanted in _PIECES.get(kind, {}).items():
-        _need(piece, name, wanted, where)
+        _require(piece, name, wanted, where)
 
 
-def _need(item: dict[str, Any], name: str, wanted: Any, where: str) -> Any:
+def _require(item: dict[str, Any], name: str, wanted: Any, where: str) -> Any:
     if name not in item:
         raise BadItem(f"Missing required parameter: '{where}.{name}'.", f"{where}.{name}", "missing_required_parameter")
     if not isinstance(item[name], wanted):

@@ -34,18 +34,18 @@ def read(content: Any, role: str) -> Reading:
     if not isinstance(pieces, list):
         return Reading([OtherPart(native=content, origin=FORMAT)])
     if content.get("kind") == "response":
-        return Reading([part for piece in pieces for part in _answered(piece)], "assistant")
+        return Reading([part for piece in pieces for part in _response_parts(piece)], "assistant")
     said = [piece for piece in pieces if _kind(piece) != "system-prompt"]
     if pieces and not said:
         return Reading([Text(str(piece.get("content"))) for piece in pieces], "system")
-    return Reading([part for piece in said for part in _asked(piece)])
+    return Reading([part for piece in said for part in _request_parts(piece)])
 
 
 def _kind(piece: Any) -> Any:
     return piece.get("part_kind") if isinstance(piece, dict) else None
 
 
-def _answered(piece: Any) -> list[AnyPart]:
+def _response_parts(piece: Any) -> list[AnyPart]:
     kind = _kind(piece)
     origin: dict[str, Any] = {"native": piece, "origin": FORMAT}
     if kind == "text":
@@ -61,7 +61,7 @@ def _answered(piece: Any) -> list[AnyPart]:
     return [OtherPart(**origin)]
 
 
-def _asked(piece: Any) -> list[AnyPart]:
+def _request_parts(piece: Any) -> list[AnyPart]:
     kind = _kind(piece)
     content = piece.get("content") if isinstance(piece, dict) else None
     if kind == "user-prompt":

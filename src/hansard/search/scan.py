@@ -82,9 +82,9 @@ async def _messages(backend: Backend, context: Context, lookup: Lookup) -> Async
     )
     async for conversation in conversations(backend, context, lookup):
         lines = (
-            _all_lines(backend, context, conversation.id, query)
+            _all_branches(backend, context, conversation.id, query)
             if lookup.all_branches
-            else _line(backend, context, conversation.id, query)
+            else _branch_messages(backend, context, conversation.id, query)
         )
         async for message in lines:
             yield conversation, message
@@ -122,7 +122,7 @@ def _is_wanted(conversation: Conversation, lookup: Lookup) -> bool:
     )
 
 
-async def _line(backend: Backend, context: Context, id: str, query: MessageQuery) -> AsyncIterator[Message]:
+async def _branch_messages(backend: Backend, context: Context, id: str, query: MessageQuery) -> AsyncIterator[Message]:
     more = True
     while more:
         page = await backend.get_messages(context, id, query)
@@ -133,7 +133,7 @@ async def _line(backend: Backend, context: Context, id: str, query: MessageQuery
             query = structs.replace(query, below=rules.position(page.messages[-1]))
 
 
-async def _all_lines(backend: Backend, context: Context, id: str, query: MessageQuery) -> AsyncIterator[Message]:
+async def _all_branches(backend: Backend, context: Context, id: str, query: MessageQuery) -> AsyncIterator[Message]:
     seq = 0
     while rows := await backend.read_rows(context, id, seq, _PAGE, _PAGE_BYTES):
         for row in rows:

@@ -89,12 +89,12 @@ class SearchTool:
         """Runs the search and returns the results as text."""
         wanted = min(max(limit, 1), MOST)
         if self.mode != "words":
-            return _told(await self._find(query, wanted, None)) or _NOTHING
+            return _as_text(await self._find(query, wanted, None)) or _NOTHING
         hits = await self._find(query, wanted, "all")
         if hits:
-            return _told(hits)
+            return _as_text(hits)
         hits = await self._find(query, wanted, "any")
-        return f"No message has all of these words. These have some:\n\n{_told(hits)}" if hits else _NOTHING
+        return f"No message has all of these words. These have some:\n\n{_as_text(hits)}" if hits else _NOTHING
 
     async def run(self, arguments: str | Mapping[str, Any]) -> str:
         """Runs it with a model's arguments: as JSON, or decoded.
@@ -120,7 +120,7 @@ class _Arguments(Struct):
     """With some APIs a model writes `null` for a missing argument."""
 
 
-def _told(hits: Hits) -> str:
+def _as_text(hits: Hits) -> str:
     """Returns each result with its author and time, in plain text."""
     results = []
     for hit in hits:

@@ -134,7 +134,7 @@ def _shifted(now: datetime, by: timedelta, what: str, *, back: bool = False) -> 
     try:
         return now - by if back else now + by
     except OverflowError as error:
-        raise ValidationError(f"{what} lies {by.days:,} days from now, beyond the range of a datetime") from error
+        raise ValidationError(f"{what} is {by.days:,} days from now, beyond the range of a datetime") from error
 
 
 MOST = 1 << 62

@@ -466,7 +466,7 @@ async def _call_embedder(embedder: Embedder, texts: list[str], seconds: float) -
     try:
         found = list(answer.result())
         if len(found) != len(texts):
-            raise ValueError(f"it gave {len(found)} vectors for {len(texts)} texts")
+            raise ValueError(f"it returned {len(found)} vectors for {len(texts)} texts")
         return [vectors.unit(each, embedder.dimensions) for each in found]
     except asyncio.CancelledError as error:
         raise Unavailable("the embedder was cancelled", retryable=True, outcome="not_applied") from error

@@ -100,7 +100,7 @@ class ConversationImport:
         there = sum(row.message.seq <= self._reached for row in rows) if self._last < self._reached else 0
         if there:
             await self._compare(rows[:there])
-        if there < len(rows) and self.refusal is None and await self._settle():
+        if there < len(rows) and self.refusal is None and await self._has_compared_all():
             await self._queue(_Piece(rows[there:] if there else rows, blobs))
         elif self.refusal is not None:
             await self._target.put_blobs(blobs)
@@ -110,7 +110,7 @@ class ConversationImport:
         if different is not None:
             self._refuse(f"the target holds other messages: {different}")
 
-    async def _settle(self) -> bool:
+    async def _has_compared_all(self) -> bool:
         """Whether all messages of the target have been compared: it may have more."""
         if not self._has_settled and self._reached > self._last:
             for row in await self._read_back(self._last, 1):
@@ -134,7 +134,7 @@ class ConversationImport:
             self._refuse("its id is taken")
             return False
         if done or self._theirs is None:
-            await self._look()
+            await self._read_target()
         if target.capabilities.keeps:
             await self._verify(piece)
         target.report.messages += len(piece.rows)
@@ -143,7 +143,7 @@ class ConversationImport:
         target.moved()
         return True
 
-    async def _look(self) -> None:
+    async def _read_target(self) -> None:
         found = await self._backend.read_image(self._target.view.context(), self._id)
         self._theirs = None if found is None else numbered(found)
 
@@ -204,7 +204,7 @@ class ConversationImport:
 
     async def finish(self, summaries: Sequence[Summary]) -> bool:
         """Stores the rest, and sets the conversation's own times and version. False if it was already equal."""
-        if self.is_closed or not await self._settle():
+        if self.is_closed or not await self._has_compared_all():
             return False
         for loss in self._fit.losses:
             self._target.lose(self.where, loss)

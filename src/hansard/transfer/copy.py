@@ -45,33 +45,33 @@ class _Copied:
             if found is None:
                 await self._vanished()
                 return
-            landing = await self._land(found, attempt)
-            if landing.refusal is not None and self._is_new:
+            conversation_import = await self._import_conversation(found, attempt)
+            if conversation_import.refusal is not None and self._is_new:
                 # This run created it, and its source was edited since: start again.
                 await self._take_back()
-            elif landing.is_closed:
-                if landing.refusal is not None:
-                    self._target.conflict(landing.where, landing.refusal)
+            elif conversation_import.is_closed:
+                if conversation_import.refusal is not None:
+                    self._target.conflict(conversation_import.where, conversation_import.refusal)
                 return
             elif await self._has_stayed(found):
-                self._target.landed(is_stored=self._is_stored)
+                self._target.count_conversation(is_stored=self._is_stored)
                 return
-        self._target.landed(is_stored=self._is_stored)
+        self._target.count_conversation(is_stored=self._is_stored)
         self._target.lose(f"conversation {self._id!r}", "it was still being written to: copy again to get the rest")
 
-    async def _land(self, found: Numbered, attempt: int) -> ConversationImport:
-        landing = ConversationImport(self._target, found)
-        await landing.begin()
+    async def _import_conversation(self, found: Numbered, attempt: int) -> ConversationImport:
+        conversation_import = ConversationImport(self._target, found)
+        await conversation_import.begin()
         if not attempt:
-            self._is_new = landing.is_new
+            self._is_new = conversation_import.is_new
         async for rows in self._source.rows(found):
-            if landing.is_closed:
+            if conversation_import.is_closed:
                 break
-            await landing.take(rows, await self._source.blobs(landing.missing_blobs(rows)))
-        is_stored = await landing.finish(await self._source.summaries(self._id))
+            await conversation_import.take(rows, await self._source.blobs(conversation_import.missing_blobs(rows)))
+        is_stored = await conversation_import.finish(await self._source.summaries(self._id))
         self._is_stored = self._is_stored or is_stored
-        self._stored += landing.stored
-        return landing
+        self._stored += conversation_import.stored
+        return conversation_import
 
     async def _has_stayed(self, found: Numbered) -> bool:
         now = await self._source.image(self._id)

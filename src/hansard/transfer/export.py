@@ -18,11 +18,11 @@ from hansard.store.core import View
 from hansard.transfer.format import (
     BlobLine,
     CheckLine,
+    Checksum,
     ConversationLine,
     EndLine,
     EofLine,
     Header,
-    Seal,
     SummaryLine,
     encode,
     message_lines,
@@ -42,7 +42,7 @@ class Export:
     def __init__(self, view: View, choice: Choice) -> None:
         self._view = view
         self._source = TransferSource(view, choice)
-        self._seal = Seal()
+        self._checksum = Checksum()
         self._written_blobs: set[bytes] = set()
         self._total = EofLine()
 
@@ -54,9 +54,9 @@ class Export:
                 yield block
         async for owner, records in self._source.records():
             self._count(records=len(records))
-            yield self._sealed([record_line(owner, record) for record in records])
-            yield self._sealed([CheckLine(self._seal.sha256)])
-        yield self._sealed([structs.replace(self._total, sha256=self._seal.sha256)])
+            yield self._with_checksum([record_line(owner, record) for record in records])
+            yield self._with_checksum([CheckLine(self._checksum.sha256)])
+        yield self._with_checksum([structs.replace(self._total, sha256=self._checksum.sha256)])
 
     def _header(self) -> Header:
         view = self._view
@@ -67,18 +67,18 @@ class Export:
         if found is None:
             return  # deleted since it was listed
         image = found.image
-        yield self._sealed([ConversationLine(image.conversation, image.seq, image.branches)])
+        yield self._with_checksum([ConversationLine(image.conversation, image.seq, image.branches)])
         count = 0
         async for rows in self._source.rows(found):
             if count:
-                yield self._sealed([CheckLine(self._seal.sha256)])
+                yield self._with_checksum([CheckLine(self._checksum.sha256)])
             yield await self._new_blobs(rows)
             yield self._add(message_lines(rows, found.numbers))
             count += len(rows)
         summaries = await self._source.summaries(id)
-        yield self._sealed([SummaryLine(summary) for summary in summaries])
+        yield self._with_checksum([SummaryLine(summary) for summary in summaries])
         changed = count != image.conversation.message_count or await self._is_gone(found)
-        yield self._sealed([EndLine(count, self._seal.sha256, changed)])
+        yield self._with_checksum([EndLine(count, self._checksum.sha256, changed)])
         self._count(conversations=1, messages=count, summaries=len(summaries))
 
     async def _is_gone(self, found: Numbered) -> bool:
@@ -92,17 +92,17 @@ class Export:
         found = await self._source.blobs(new)
         self._written_blobs.update(map(bytes.fromhex, new))
         self._count(blobs=len(new))
-        return self._sealed([BlobLine(sha256, found[sha256]) for sha256 in new])
+        return self._with_checksum([BlobLine(sha256, found[sha256]) for sha256 in new])
 
     def _count(self, **more: int) -> None:
         changes = {name: getattr(self._total, name) + value for name, value in more.items()}
         self._total = structs.replace(self._total, **changes)
 
-    def _sealed(self, block: Sequence[Struct]) -> Sequence[bytes]:
+    def _with_checksum(self, block: Sequence[Struct]) -> Sequence[bytes]:
         return self._add([encode(line) for line in block])
 
     def _add(self, block: Sequence[bytes]) -> Sequence[bytes]:
-        self._seal.add(block)
+        self._checksum.add(block)
         return block
 
 

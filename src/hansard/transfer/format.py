@@ -244,7 +244,7 @@ def damaged(number: int, what: str) -> Corrupt:
     return Corrupt(f"the export is damaged at line {number:,}: {what}", where=f"line {number}")
 
 
-class Seal:
+class Checksum:
     """The running hash of an export: every line after the first, each with one line feed."""
 
     def __init__(self) -> None:

@@ -24,6 +24,7 @@ from hansard.transfer.export import as_numbered
 from hansard.transfer.format import (
     BlobLine,
     CheckLine,
+    Checksum,
     ConversationLine,
     EndLine,
     EofLine,
@@ -31,7 +32,6 @@ from hansard.transfer.format import (
     Lines,
     MessageLine,
     RecordLine,
-    Seal,
     SummaryLine,
     chunks,
     damaged,
@@ -61,7 +61,7 @@ class Import:
 
     def __init__(self, target: TransferTarget) -> None:
         self._target = target
-        self._seal = Seal()
+        self._checksum = Checksum()
         self._number = 0
         self._open: list[bytes] = []
         """Lines that no checksum has covered yet."""
@@ -70,7 +70,7 @@ class Import:
         self._blobs: dict[str, bytes] = {}
         self._summaries: list[Summary] = []
         self._records: list[RecordLine] = []
-        self._landing: ConversationImport | None = None
+        self._import: ConversationImport | None = None
         self._checker = Checker(target.view.limits)
         self._count = 0
         self._total = EofLine()
@@ -121,7 +121,7 @@ class Import:
     async def _act(self, line: Line) -> None:
         match line:
             case ConversationLine():
-                await self._begin(line)
+                await self._start_conversation(line)
             case BlobLine():
                 self._blob(line)
             case SummaryLine():
@@ -141,17 +141,17 @@ class Import:
     # Checksums
 
     def _check(self, sha256: str) -> None:
-        self._seal.add(self._open)
+        self._checksum.add(self._open)
         self._open = []
         self._open_bytes = 0
-        if self._seal.sha256 != sha256:
+        if self._checksum.sha256 != sha256:
             raise damaged(self._number, "the lines before it are not those that were written (their hash differs)")
 
     async def _flush(self) -> None:
         """Stores what the checksum now covers."""
-        if self._landing is not None and (self._rows or self._blobs):
+        if self._import is not None and (self._rows or self._blobs):
             self._checker.messages(self._rows, self._number)
-            await self._landing.take(self._rows, self._blobs)
+            await self._import.take(self._rows, self._blobs)
         self._count += len(self._rows)
         self._rows, self._blobs = [], {}
         for owner in dict.fromkeys(line.owner for line in self._records):
@@ -161,18 +161,18 @@ class Import:
 
     # Conversations
 
-    async def _begin(self, line: ConversationLine) -> None:
-        if self._landing is not None:
+    async def _start_conversation(self, line: ConversationLine) -> None:
+        if self._import is not None:
             raise damaged(self._number, "a conversation begins inside another")
         if self._records:
-            raise damaged(self._number, "a conversation begins before the records are sealed")
+            raise damaged(self._number, "a conversation begins before the checksum of the records")
         self._checker.conversation(line, self._number)
-        self._landing = ConversationImport(self._target, as_numbered(line.image))
+        self._import = ConversationImport(self._target, as_numbered(line.image))
         self._count = 0
-        await self._landing.begin()
+        await self._import.begin()
 
     def _blob(self, line: BlobLine) -> None:
-        if self._landing is None:
+        if self._import is None:
             raise damaged(self._number, "a blob is outside of a conversation")
         if hashlib.sha256(line.data).hexdigest() != line.sha256:
             raise damaged(self._number, "the blob is not the one that was written (its hash differs)")
@@ -181,7 +181,7 @@ class Import:
         self._add(blobs=1)
 
     async def _end(self, line: EndLine) -> None:
-        if self._landing is None:
+        if self._import is None:
             raise damaged(self._number, "a conversation ends that did not begin")
         self._check(line.sha256)
         await self._flush()
@@ -190,17 +190,17 @@ class Import:
         if line.changed:
             where = f"conversation {self._checker.conversation_id!r}"
             self._target.lose(where, "messages of it were deleted while it was exported")
-        await self._land(self._landing)
+        await self._import_conversation(self._import)
         self._add(conversations=1, messages=self._count, summaries=len(self._summaries))
-        self._landing, self._summaries = None, []
+        self._import, self._summaries = None, []
         self._checker.leave()
 
-    async def _land(self, landing: ConversationImport) -> None:
-        is_stored = await landing.finish(self._summaries)
-        if landing.refusal is not None:
-            self._target.conflict(landing.where, landing.refusal)
-        elif not landing.is_closed:
-            self._target.landed(is_stored=is_stored)
+    async def _import_conversation(self, conversation_import: ConversationImport) -> None:
+        is_stored = await conversation_import.finish(self._summaries)
+        if conversation_import.refusal is not None:
+            self._target.conflict(conversation_import.where, conversation_import.refusal)
+        elif not conversation_import.is_closed:
+            self._target.count_conversation(is_stored=is_stored)
 
     # The end
 
@@ -209,7 +209,7 @@ class Import:
         self._total = replace(self._total, **changes)
 
     async def _eof(self, line: EofLine) -> None:
-        if self._landing is not None:
+        if self._import is not None:
             raise damaged(self._number, "the file ends inside a conversation")
         self._check(line.sha256)
         await self._flush()

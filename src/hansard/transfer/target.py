@@ -52,7 +52,7 @@ class TransferTarget:
             raise Conflict(f"{self._prefix}{where}: {what}")
         self.report.conflicts.append(Problem(self._prefix + where, what))
 
-    def landed(self, *, is_stored: bool) -> None:
+    def count_conversation(self, *, is_stored: bool) -> None:
         if is_stored:
             self.report.conversations += 1
         else:

@@ -62,12 +62,12 @@ class Capture:
         self._blocked = blocked
         self._pace = Pace(interval=interval, lease=lease, idle=idle)
         folder = spool if isinstance(spool, Spool) or spool is None else Spool(spool)
-        self._ledger = Outbox(store, timeout=checks.seconds(timeout, "timeout"), spool=folder)
+        self._outbox = Outbox(store, timeout=checks.seconds(timeout, "timeout"), spool=folder)
 
     @property
     def counts(self) -> Counts:
         """The outcomes of the messages so far."""
-        return self._ledger.counts
+        return self._outbox.counts
 
     # Wrapping
 
@@ -86,11 +86,11 @@ class Capture:
             @functools.wraps(agent)
             async def streaming(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
                 inbound, kwargs = self._read(args, kwargs, takes)
-                turn = await self._begin(inbound)
+                turn = await self._start_turn(inbound)
                 result = agent(*args, **kwargs)
                 if inspect.isawaitable(result):
                     result = await result
-                async with contextlib.aclosing(self._listen(turn, result)) as chunks:  # type: ignore[type-var]
+                async with contextlib.aclosing(self._record_stream(turn, result)) as chunks:  # type: ignore[type-var]
                     async for chunk in chunks:
                         yield chunk
 
@@ -99,14 +99,14 @@ class Capture:
         @functools.wraps(agent)
         async def answering(*args: Any, **kwargs: Any) -> Any:
             inbound, kwargs = self._read(args, kwargs, takes)
-            turn = await self._begin(inbound)
+            turn = await self._start_turn(inbound)
             result = agent(*args, **kwargs)
             if inspect.isawaitable(result):
                 result = await result
             if turn is None:
                 return result
             if hasattr(type(result), "__aiter__"):
-                return Stream(result, self._listen(turn, result))
+                return Stream(result, self._record_stream(turn, result))
             await self._answer(turn, result)
             return result
 
@@ -133,12 +133,12 @@ class Capture:
             raise TypeError(f"inbound returned a {type(found).__name__}, not an Inbound")
         except Exception as error:
             # An unreadable message must not make the agent fail.
-            self._ledger.complain("the inbound message cannot be read", error)
+            self._outbox.log_failure("the inbound message cannot be read", error)
             return None
 
     # A turn
 
-    async def _begin(self, inbound: Inbound | None) -> SpooledMessage | None:
+    async def _start_turn(self, inbound: Inbound | None) -> SpooledMessage | None:
         """Records the inbound message, and prepares the reply. None if this turn is not recorded."""
         if inbound is None:
             self.counts.skipped += 1
@@ -152,7 +152,7 @@ class Capture:
             agent_id=self.agent_id,
             branch=inbound.branch,
         )
-        await self._ledger.append(entry)
+        await self._outbox.append(entry)
         reply = Message(
             "assistant",
             "",
@@ -167,17 +167,17 @@ class Capture:
         reply = self._read_reply(result)
         if reply is not None:
             message = fields.readable(turns.with_reply(turn.message, reply), self.store.limits)
-            await self._ledger.append(structs.replace(turn, message=message))
+            await self._outbox.append(structs.replace(turn, message=message))
 
     def _read_reply(self, result: Any) -> Reply | None:
         try:
             found: Any = self._reply(result)
         except Exception as error:
-            self._ledger.complain("the reply reader failed", error)
+            self._outbox.log_failure("the reply reader failed", error)
             return turns.plain_reply(result)
         return found if found is None or isinstance(found, Reply) else turns.plain_reply(found)
 
-    async def _listen(self, turn: SpooledMessage | None, result: Any) -> AsyncIterator[Any]:
+    async def _record_stream(self, turn: SpooledMessage | None, result: Any) -> AsyncIterator[Any]:
         """Yields the pieces of a reply as they come, and records them."""
         if not hasattr(type(result), "__aiter__"):
             # It is not a stream.
@@ -185,11 +185,11 @@ class Capture:
                 await self._answer(turn, result)
             yield result
             return
-        listener = None if turn is None else Listener(self._ledger, turn, self._pace, self._chunk, self._reply)
+        listener = None if turn is None else Listener(self._outbox, turn, self._pace, self._chunk, self._reply)
         try:
             async for chunk in result:
                 if listener is not None:
-                    listener.hear(chunk)
+                    listener.add_chunk(chunk)
                 yield chunk
         except BaseException as error:
             if listener is not None:
@@ -207,12 +207,12 @@ class Capture:
 
     async def replay(self) -> bool:
         """Stores the messages in the spool now. Returns whether it is empty; without a spool it always is."""
-        return await self._ledger.replay()
+        return await self._outbox.replay()
 
     async def close(self) -> None:
         """Waits for messages that are being completed, and releases the spool. The store stays open."""
         await streaming_message.all_ended()
-        await self._ledger.close()
+        await self._outbox.close()
 
     async def __aenter__(self) -> Self:
         return self

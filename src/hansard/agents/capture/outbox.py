@@ -56,7 +56,7 @@ class Outbox:
         self.counts = Counts()
         self._timeout = timeout
         self._spool = spool
-        self._home = SpoolView(store.tenant_id, store.user_id)
+        self._view = SpoolView(store.tenant_id, store.user_id)
         self._replaying = asyncio.Lock()
         self._retry = delivery.Retry(_FIRST_PAUSE, _LONGEST_PAUSE, is_behind=spool is not None)
         """Behind while the spool may hold messages: at first, those that an earlier process left."""
@@ -67,13 +67,13 @@ class Outbox:
         """Returns the stored message; None if it is not stored. One in progress is not spooled: its end will be."""
         if self._retry.is_behind and not await self._catch_up():
             if final:
-                await self._keep(entry)
+                await self._add_to_spool(entry)
             return None
         try:
             async with asyncio.timeout(self._timeout):
                 appended = await self._append(entry)
         except Exception as error:
-            await self._missed(entry, error, final=final)
+            await self._write_failed(entry, error, final=final)
             return None
         if appended.stored:
             self.counts.stored += 1
@@ -85,16 +85,16 @@ class Outbox:
         """Brings a stored message into this state."""
         if self._retry.is_behind and not await self._catch_up():
             if final:
-                await self._keep(entry)
+                await self._add_to_spool(entry)
             return "failed"
         try:
             async with asyncio.timeout(self._timeout):
                 await delivery.complete(self.store, entry.conversation_id, entry.message)
         except Exception as error:
-            return await self._missed(entry, error, final=final)
+            return await self._write_failed(entry, error, final=final)
         return "stored"
 
-    def complain(self, what: str, error: Exception) -> None:
+    def log_failure(self, what: str, error: Exception) -> None:
         """Logs that a function of the user raised. The agent continues."""
         logger.error("%s, so the turn is not recorded as it should be", what, exc_info=error)
 
@@ -125,7 +125,7 @@ class Outbox:
             branch=entry.branch,
         )
 
-    async def _missed(self, entry: SpooledMessage, error: Exception, *, final: bool) -> Outcome:
+    async def _write_failed(self, entry: SpooledMessage, error: Exception, *, final: bool) -> Outcome:
         if delivery.is_refusal(error):
             self.counts.refused += 1
             logger.error("message %r of %r is refused: %s", entry.message.id, entry.conversation_id, error)
@@ -134,10 +134,10 @@ class Outbox:
         why = delivery.reason(error)
         logger.warning("message %r of %r is not stored: %s", entry.message.id, entry.conversation_id, why)
         if final:
-            await self._keep(entry)
+            await self._add_to_spool(entry)
         return "failed"
 
-    async def _keep(self, entry: SpooledMessage) -> None:
+    async def _add_to_spool(self, entry: SpooledMessage) -> None:
         if self._spool is None:
             self.counts.lost += 1
             return
@@ -145,7 +145,7 @@ class Outbox:
             # Set the time now, so that a later replay does not change it.
             entry = structs.replace(entry, message=structs.replace(entry.message, created_at=utc_now()))
         try:
-            await run_in_thread(self._spool.add, self._home, entry)
+            await run_in_thread(self._spool.add, self._view, entry)
         except Exception as error:  # a full disk, a missing folder, content that is not JSON
             self.counts.lost += 1
             logger.error("message %r of %r is lost: %s", entry.message.id, entry.conversation_id, error)
@@ -185,12 +185,12 @@ class Outbox:
         return attempt.done() and not attempt.cancelled() and attempt.result()
 
     async def _replay(self, spool: Spool) -> bool:
-        for batch in await run_in_thread(lambda: list(spool.take(self._home))):
+        for batch in await run_in_thread(lambda: list(spool.take(self._view))):
             for entry in batch.entries:
                 if await self._put(entry) == "failed":
                     return False
             await run_in_thread(spool.done, batch)
-        return not spool.is_waiting(self._home)
+        return not spool.is_waiting(self._view)
 
     async def _put(self, entry: SpooledMessage) -> Outcome:
         """Stores a spooled message in its state, whichever state is already stored."""
@@ -203,7 +203,7 @@ class Outbox:
                     await delivery.complete(self.store, entry.conversation_id, entry.message)
         except Exception as error:
             # It is already in the spool.
-            return await self._missed(entry, error, final=False)
+            return await self._write_failed(entry, error, final=False)
         self.counts.replayed += 1
         return "stored"
 
@@ -216,8 +216,8 @@ def _is_open(stored: Status, spooled: Status) -> bool:
 class Writing:
     """One streamed message in the outbox: appended once, then updated."""
 
-    def __init__(self, ledger: Outbox, entry: SpooledMessage) -> None:
-        self._ledger = ledger
+    def __init__(self, outbox: Outbox, entry: SpooledMessage) -> None:
+        self._outbox = outbox
         self._entry = entry
         self._created_at = entry.message.created_at
         self._is_tried = False
@@ -233,12 +233,12 @@ class Writing:
         entry = structs.replace(self._entry, message=structs.replace(message, created_at=self._created_at))
         final = message.status != "in_progress"
         if not self._is_begun:
-            await self._begin(entry, final=final)
-        elif await self._ledger.update(entry, final=final) == "refused":
+            await self._append_first(entry, final=final)
+        elif await self._outbox.update(entry, final=final) == "refused":
             self._is_over = True
 
-    async def _begin(self, entry: SpooledMessage, *, final: bool) -> None:
-        appended = await self._ledger.append(entry, final=final)
+    async def _append_first(self, entry: SpooledMessage, *, final: bool) -> None:
+        appended = await self._outbox.append(entry, final=final)
         if appended is None:
             self._is_tried = True
             return
@@ -252,6 +252,6 @@ class Writing:
             known.status == "in_progress" and (self._is_tried or rules.is_lapsed(known, utc_now()))
         )
         if is_open:
-            await self._ledger.update(entry, final=final)
+            await self._outbox.update(entry, final=final)
         else:
             self._is_over = True

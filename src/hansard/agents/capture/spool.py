@@ -56,7 +56,7 @@ class SpooledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Line(Struct, frozen=True, omit_defaults=True):
-    home: SpoolView
+    view: SpoolView
     entry: SpooledMessage
 
 
@@ -103,31 +103,31 @@ class Spool:
         self._held: dict[Path, _OpenSpoolFile] = {}
         """Our files that wait to be replayed."""
 
-    def add(self, home: SpoolView, entry: SpooledMessage) -> None:
+    def add(self, view: SpoolView, entry: SpooledMessage) -> None:
         """Writes an entry. `OSError` if the disk or the spool is full, or the folder cannot be written."""
-        line = msgspec.json.encode(_Line(home, entry)) + b"\n"
+        line = msgspec.json.encode(_Line(view, entry)) + b"\n"
         with self._lock:
             if self._bytes() + len(line) > self.max_bytes:
                 raise OSError(errno.ENOSPC, f"the spool is full: max_bytes is {self.max_bytes:,}", str(self.folder))
-            file = self._writing.get(home.name) or self._create(home)
+            file = self._writing.get(view.name) or self._create(view)
             file.append(line)
 
-    def is_waiting(self, home: SpoolView) -> bool:
+    def is_waiting(self, view: SpoolView) -> bool:
         """Whether this process has files to replay: its own, or those of a dead process."""
         with self._lock:
-            return home.name in self._writing or any(path.name.startswith(home.name) for path in self._held)
+            return view.name in self._writing or any(path.name.startswith(view.name) for path in self._held)
 
-    def take(self, home: SpoolView) -> Iterator[SpooledFile]:
+    def take(self, view: SpoolView) -> Iterator[SpooledFile]:
         """Yields the waiting files, oldest first. Call `done` for each that was replayed; others come again later."""
         with self._lock:
-            if (file := self._writing.pop(home.name, None)) is not None:
+            if (file := self._writing.pop(view.name, None)) is not None:
                 self._held[file.path] = file
-            paths = sorted(self._paths(home))
+            paths = sorted(self._paths(view))
         for path in paths:
             with self._lock:
                 is_ours = path in self._held or self._take_over(path)
             if is_ours:
-                yield SpooledFile(path, self._entries(path, home))
+                yield SpooledFile(path, self._entries(path, view))
 
     def done(self, batch: SpooledFile) -> None:
         """Removes the file: its messages are stored."""
@@ -146,15 +146,15 @@ class Spool:
 
     # Files
 
-    def _paths(self, home: SpoolView) -> Iterator[Path]:
-        return (path for path in self.folder.glob(f"{home.name}-*{SUFFIX}") if _size(path))
+    def _paths(self, view: SpoolView) -> Iterator[Path]:
+        return (path for path in self.folder.glob(f"{view.name}-*{SUFFIX}") if _size(path))
 
     def _bytes(self) -> int:
         return sum(map(_size, self.folder.glob(f"*{SUFFIX}")))
 
-    def _create(self, home: SpoolView) -> _OpenSpoolFile:
+    def _create(self, view: SpoolView) -> _OpenSpoolFile:
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{ids.new_id(home.name + '-')}{SUFFIX}"
+        path = self.folder / f"{ids.new_id(view.name + '-')}{SUFFIX}"
         file = _OpenSpoolFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600))
         fcntl.flock(file.fd, fcntl.LOCK_EX)
         folder = os.open(self.folder, os.O_RDONLY)
@@ -162,7 +162,7 @@ class Spool:
             os.fsync(folder)
         finally:
             os.close(folder)
-        self._writing[home.name] = file
+        self._writing[view.name] = file
         return file
 
     def _take_over(self, path: Path) -> bool:
@@ -183,7 +183,7 @@ class Spool:
             os.close(fd)
         return is_there
 
-    def _entries(self, path: Path, home: SpoolView) -> list[SpooledMessage]:
+    def _entries(self, path: Path, view: SpoolView) -> list[SpooledMessage]:
         *lines, unfinished = path.read_bytes().split(b"\n")
         if unfinished:
             logger.warning("the last line of %s was not finished by its writer, and is skipped", path)
@@ -191,7 +191,7 @@ class Spool:
         for line in lines:
             try:
                 found = msgspec.json.decode(line, type=_Line)
-                if found.home != home:
+                if found.view != view:
                     raise msgspec.ValidationError("it belongs to another view")
                 entries.append(found.entry)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:

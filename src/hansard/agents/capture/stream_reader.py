@@ -14,37 +14,37 @@ from hansard.agents.capture.trace import current_trace_id
 from hansard.agents.capture.turns import ReadChunk, ReadReply, Reply
 from hansard.model import Status, Usage
 
-_TOLD = ("format", "sources", "usage", "trace_id", "participant", "mentions", "metadata")
+_REPLY_FIELDS = ("format", "sources", "usage", "trace_id", "participant", "mentions", "metadata")
 """Fields of a reply besides its content and status."""
 
 
 class Listener:
-    """Reads the pieces of one reply. `hear` never waits and never fails."""
+    """Reads the pieces of one reply. `add_chunk` never waits and never fails."""
 
     def __init__(
-        self, ledger: Outbox, turn: SpooledMessage, pace: Pace, read: ReadChunk | None, reply: ReadReply
+        self, outbox: Outbox, turn: SpooledMessage, pace: Pace, read: ReadChunk | None, reply: ReadReply
     ) -> None:
-        self._ledger = ledger
+        self._outbox = outbox
         self._message = turn.message
         self._read = read
         self._reply = reply
-        self._writing = Writing(ledger, turn)
-        self._pen = StreamingMessage(self._writing, turn.message, pace)
+        self._writing = Writing(outbox, turn)
+        self._streaming = StreamingMessage(self._writing, turn.message, pace)
         self._usage: Usage | None = None
         self._last: Reply | None = None
         """The agent's own description of its reply."""
         self._others: list[Any] = []
         """Pieces that are not text."""
 
-    def hear(self, chunk: Any) -> None:
+    def add_chunk(self, chunk: Any) -> None:
         try:
             piece = chunk if type(chunk) is str and self._read is None else self._understood(chunk)
         except Exception as error:
-            self._ledger.complain("the chunk reader failed", error)
+            self._outbox.log_failure("the chunk reader failed", error)
             return
         if isinstance(piece, str):
             if piece:
-                self._pen.add(piece)
+                self._streaming.add(piece)
         elif isinstance(piece, Reply):
             self._last = piece
 
@@ -60,30 +60,32 @@ class Listener:
         return text
 
     async def end(self, status: Status, error: BaseException | None = None) -> None:
-        said = self._last or Reply()
-        content, metadata = self._content(said), dict(said.metadata or {})
-        if content is None and not self._pen.is_begun:
+        own = self._last or Reply()
+        content, metadata = self._content(own), dict(own.metadata or {})
+        if content is None and not self._streaming.has_begun:
             return
         if error is not None and not isinstance(error, GeneratorExit):
             metadata["error"] = type(error).__name__
-        if said.status != "complete" and status == "complete":
-            status = said.status
-        if self._others and self._pen.is_begun:
+        if own.status != "complete" and status == "complete":
+            status = own.status
+        if self._others and self._streaming.has_begun:
             metadata["other_chunks"] = len(self._others)
         whole = structs.replace(
-            said,
-            content=self._pen.text if content is None else content,
+            own,
+            content=self._streaming.text if content is None else content,
             status=status,
-            usage=said.usage or self._usage,
-            trace_id=said.trace_id or self._message.trace_id or current_trace_id(),
+            usage=own.usage or self._usage,
+            trace_id=own.trace_id or self._message.trace_id or current_trace_id(),
             metadata=metadata or None,
         )
-        final = fields.readable(turns.with_reply(self._message, whole), self._ledger.store.limits)
-        await self._pen.end(final.status, content=content, **{name: getattr(final, name) for name in _TOLD})
+        final = fields.readable(turns.with_reply(self._message, whole), self._outbox.store.limits)
+        await self._streaming.end(
+            final.status, content=content, **{name: getattr(final, name) for name in _REPLY_FIELDS}
+        )
 
-    def _content(self, said: Reply) -> Any:
+    def _content(self, own: Reply) -> Any:
         """None means the text that was streamed."""
-        if said.content is not None or self._pen.is_begun or not self._others:
-            return said.content
+        if own.content is not None or self._streaming.has_begun or not self._others:
+            return own.content
         plain = [turns.plain_reply(chunk).content for chunk in self._others]
         return plain[0] if len(plain) == 1 else plain

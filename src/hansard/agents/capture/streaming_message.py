@@ -66,7 +66,7 @@ class StreamingMessage:
         return self._pieces[0] if self._pieces else ""
 
     @property
-    def is_begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self._writing is not None
 
     def add(self, piece: str) -> None:

@@ -101,7 +101,7 @@ class Chat:
     async def send(self, text: Any, *, message_id: str | None = None, edit: str | None = None) -> Message:
         """Sends a message and returns the answer as it is stored. With `edit`, it replaces that earlier message."""
         async with self._turn:
-            await self._say(text, message_id, edit)
+            await self._record_user_message(text, message_id, edit)
             async with contextlib.aclosing(self._answer(streaming=False)) as pieces:
                 async for _ in pieces:
                     pass
@@ -113,7 +113,7 @@ class Chat:
     ) -> AsyncGenerator[str, None]:
         """The same, piece by piece; `chat.last` is then the answer. It is stored while it comes."""
         async with self._turn:
-            await self._say(text, message_id, edit)
+            await self._record_user_message(text, message_id, edit)
             async with contextlib.aclosing(self._answer(streaming=True)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -121,11 +121,11 @@ class Chat:
     async def regenerate(self) -> Message:
         """Returns another answer to the last message, on a new branch; or the first answer, if there was none."""
         async with self._turn:
-            newest = await self._stores.home.get_messages(self.conversation_id, turns=1)
+            newest = await self._stores.recorded_in.get_messages(self.conversation_id, turns=1)
             if not newest:
                 raise ConversationNotFound(f"conversation {self.conversation_id!r} has no message to answer")
             if len(newest) > 1:
-                await self._stores.home.branch(self.conversation_id, at=newest[0].id)
+                await self._stores.recorded_in.branch(self.conversation_id, at=newest[0].id)
                 self._stores.forget()
             async with contextlib.aclosing(self._answer(streaming=False)) as pieces:
                 async for _ in pieces:
@@ -133,10 +133,10 @@ class Chat:
             assert self.last is not None
             return self.last
 
-    async def _say(self, text: Any, message_id: str | None, edit: str | None) -> None:
+    async def _record_user_message(self, text: Any, message_id: str | None, edit: str | None) -> None:
         await self._stores.come_back()
         if edit is not None:
-            await self._stores.home.branch(self.conversation_id, before=edit)
+            await self._stores.recorded_in.branch(self.conversation_id, before=edit)
             self._stores.forget()
         said = Message(
             "user",
@@ -268,7 +268,7 @@ class _Round:
         self._streaming = streaming
         self._is_stored = False
         message = Message("assistant", "", id=ids.message_id(), participant=chat._agent, trace_id=current_trace_id())
-        self._pen = StreamingMessage(self._put, message, chat._pace)
+        self._recording = StreamingMessage(self._put, message, chat._pace)
 
     async def pieces(self) -> AsyncGenerator[str, None]:
         try:
@@ -277,19 +277,19 @@ class _Round:
                     self.answer = piece
                 elif piece:
                     if self._streaming:
-                        self._pen.add(piece)
+                        self._recording.add(piece)
                     yield piece
             if self.answer is None:
                 raise ValidationError(f"model {self._chat.model.name!r} ended without an Answer")
         except BaseException as error:
-            if self._pen.is_begun:
+            if self._recording.has_begun:
                 name = None if isinstance(error, GeneratorExit) else {"error": type(error).__name__}
-                await self._pen.end("interrupted", metadata=name)
+                await self._recording.end("interrupted", metadata=name)
             raise
         await self._finish(self.answer)
 
     async def _finish(self, answer: Answer) -> None:
-        await self._pen.end(
+        await self._recording.end(
             answer.status,
             content=answer.content,
             format=answer.format,

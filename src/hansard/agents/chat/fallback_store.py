@@ -49,7 +49,7 @@ class Stores:
     def __init__(self, store: Store, fallback: Store | None) -> None:
         self.primary = store
         self.fallback = fallback
-        self.home = _home_of(store)
+        self.recorded_in = _recording_store(store)
         """Where the chat is recorded while the store is available."""
         self._retry = delivery.Retry(_PAUSE)
         self._recent: deque[Message] = deque(maxlen=_REMEMBERED)
@@ -61,11 +61,11 @@ class Stores:
 
     @property
     def current(self) -> Store:
-        return self.fallback if self.is_away and self.fallback is not None else self.home
+        return self.fallback if self.is_away and self.fallback is not None else self.recorded_in
 
     def use(self, store: Store) -> None:
         self.primary = store
-        self.home = _home_of(store)
+        self.recorded_in = _recording_store(store)
         self._retry.succeeded()
         self.forget()
 
@@ -187,7 +187,7 @@ class Stores:
                     done.conflicts.append(Problem(f"{conversation.id}/{message.id}", str(error)))
 
     async def _append(self, conversation: Conversation, batch: list[Message], done: Synced) -> None:
-        appended = await self.home.append(
+        appended = await self.recorded_in.append(
             conversation.id,
             batch,
             user_id=conversation.user_id,
@@ -200,10 +200,10 @@ class Stores:
         for mine, stored in zip(batch, appended.messages, strict=True):
             if stored.status == "in_progress" and mine.status != "in_progress":
                 # Started in the store, completed in the fallback.
-                await delivery.complete(self.home, conversation.id, mine)
+                await delivery.complete(self.recorded_in, conversation.id, mine)
 
 
-def _home_of(store: Store) -> Store:
+def _recording_store(store: Store) -> Store:
     if store.capabilities.keeps:
         return store
     backend = MemoryBackend(max_conversations=_TWIN_CONVERSATIONS, max_messages=_TWIN_MESSAGES)

@@ -68,7 +68,7 @@ class EchoModel:
         word, _, rest = said.partition(" ")
         name, _, arguments = rest.partition(" ")
         if last["role"] == "user" and word == "call" and any(tool.name == name for tool in tools):
-            yield _asking(Call(f"call_{len(prompt.messages)}", name, arguments or "{}"))
+            yield _tool_call_answer(Call(f"call_{len(prompt.messages)}", name, arguments or "{}"))
             return
         text = said if last["role"] == "tool" else self._opening + said
         for piece in text.splitlines(keepends=True) if "\n" in text else text.split(" "):
@@ -76,7 +76,7 @@ class EchoModel:
         yield Answer(content=text, usage=Usage(prompt.tokens, len(text.split()), model=self.name))
 
 
-def _asking(call: Call) -> Answer:
+def _tool_call_answer(call: Call) -> Answer:
     function = {"name": call.name, "arguments": call.arguments}
     asked = [{"id": call.id, "type": "function", "function": function}]
     return Answer(

@@ -126,18 +126,18 @@ class RealtimeItem(Struct):
         found: dict[str, Any] = parts[index]
         return found
 
-    def hear(self, index: int, text: str) -> None:
+    def add_text(self, index: int, text: str) -> None:
         if not 0 <= index < _MOST_PARTS:
             raise ValueError(f"item {self.id} cannot have a part {index}")
         self.interim = {**self.interim, index: self.interim.get(index, "") + text}
 
-    def speak(self, index: int, audio: str) -> None:
+    def add_audio(self, index: int, audio: str) -> None:
         self.spoken_ms = {
             **self.spoken_ms,
             index: self.spoken_ms.get(index, 0.0) + len(audio) * 3 / 4 / _BYTES_A_MS,
         }
 
-    def cut(self, index: int, heard_ms: int, *, estimate: bool) -> None:
+    def truncate(self, index: int, heard_ms: int, *, estimate: bool) -> None:
         """Truncates the item to what was heard. The generated text stays in the metadata."""
         part = self.part(index)
         generated = (part or {}).get("transcript") or self.interim.get(index)

@@ -75,7 +75,7 @@ class Recorder:
         self._session_id: str | None = None
         self._early: list[tuple[str, dict[str, Any]]] = []
         self._deleted: set[str] = set()
-        self._shelf = SessionItems(
+        self._session_items = SessionItems(
             store,
             RecorderSettings(
                 conversation_id=self.conversation_id,
@@ -119,8 +119,8 @@ class Recorder:
 
     @property
     def counts(self) -> RecorderCounts:
-        self._counts.failed = self._shelf.failed
-        self._counts.refused = self._shelf.refused
+        self._counts.failed = self._session_items.failed
+        self._counts.refused = self._session_items.refused
         return self._counts
 
     # Events
@@ -136,16 +136,16 @@ class Recorder:
         if handler is None:
             self._counts.ignored += 1
             return
-        if not self._shelf.is_loaded:
+        if not self._session_items.is_loaded:
             # Items that an earlier recorder stored must be loaded before an event about them.
-            await self._shelf.write()
+            await self._session_items.write()
         try:
             handler(plain)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
             self._counts.malformed += 1
             logger.warning("a %s event lacks what it needs: %r", plain["type"], error)
             return
-        await self._shelf.write()
+        await self._session_items.write()
 
     async def listen(self, connection: AsyncIterable[Any]) -> AsyncIterator[Any]:
         """Yields the events of a connection and records them. When it ends, unfinished items are interrupted."""
@@ -159,24 +159,24 @@ class Recorder:
     @property
     def is_behind(self) -> bool:
         """Whether the store lacks something, because the last write failed."""
-        return self._shelf.retry.is_behind
+        return self._session_items.retry.is_behind
 
     async def flush(self) -> bool:
         """Writes what the store lacks, without waiting for another event. Returns whether it is up to date."""
-        return await self._shelf.write()
+        return await self._session_items.write()
 
     def is_earlier(self, id: str) -> bool:
         """Whether an id is that of a message from before this session, which the session does not know as an item."""
-        return self._shelf.is_earlier(id)
+        return self._session_items.is_earlier(id)
 
     async def close(self) -> bool:
         """Ends the recording: items in progress become interrupted. Returns whether the store has everything."""
-        for item in self._shelf.items.values():
+        for item in self._session_items.items.values():
             if item.is_ours and item.status == "in_progress":
                 item.status = "interrupted"
                 item.is_done = True
-                self._shelf.mark(item)
-        is_stored = await self._shelf.write(force=True)
+                self._session_items.mark(item)
+        is_stored = await self._session_items.write(force=True)
         if not is_stored:
             logger.error("conversation %r lacks its last messages", self.conversation_id)
         return is_stored
@@ -206,16 +206,16 @@ class Recorder:
         """
         size = {"messages": messages, "turns": turns, "tokens": tokens}
         window = await self._store.window(self.conversation_id, **(size if any(size.values()) else {"messages": 100}))
-        heard = [message for message in window if message.status != "blocked"]
-        items = formats.convert(heard, "openai.realtime")
-        made = _items_of(heard, items)
-        await self._shelf.load()
-        self._shelf.begin()
+        shown = [message for message in window if message.status != "blocked"]
+        items = formats.convert(shown, "openai.realtime")
+        made = _items_of(shown, items)
+        await self._session_items.load()
+        self._session_items.begin()
         self._session_id = None
         for item in items:
             # Before it is sent: its event may arrive before `send` returns.
             if message := made.get(item.get("id")):
-                self._shelf.restored(item["id"], message)
+                self._session_items.restored(item["id"], message)
             await connection.send({"type": "conversation.item.create", "item": item})
         return len(items)
 
@@ -228,7 +228,7 @@ class Recorder:
 
         def handle(event: dict[str, Any]) -> None:
             id = event["item_id"]
-            item = self._shelf.items.get(id)
+            item = self._session_items.items.get(id)
             if item is not None:
                 act(item, event)
             elif early:
@@ -254,16 +254,16 @@ class Recorder:
         id = native["id"]
         if not isinstance(id, str) or not id or id in self._deleted:
             return
-        item = self._shelf.items.get(id)
+        item = self._session_items.items.get(id)
         if item is None:
             item = RealtimeItem(id=id, message_id=id, native={})
             item.take(native, final=final, keep_audio=self._keep_audio)
             # None marks the first item; without the field, it is the last.
-            self._shelf.add(item, event["previous_item_id"] or "root" if "previous_item_id" in event else None)
+            self._session_items.add(item, event["previous_item_id"] or "root" if "previous_item_id" in event else None)
             self._catch_up(id)
         elif item.is_ours and not item.is_done:
             item.take(native, final=final, keep_audio=self._keep_audio)
-            self._shelf.mark(item)
+            self._session_items.mark(item)
 
     def _catch_up(self, id: str) -> None:
         """Handles the events about an item that came before it."""
@@ -274,20 +274,20 @@ class Recorder:
 
     def _delete(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         self._deleted.add(item.id)
-        self._shelf.remove(item)
+        self._session_items.remove(item)
 
     def _truncated(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         if item.is_ours:
-            item.cut(int(event.get("content_index", 0)), int(event["audio_end_ms"]), estimate=self._estimate)
-            self._shelf.mark(item)
+            item.truncate(int(event.get("content_index", 0)), int(event["audio_end_ms"]), estimate=self._estimate)
+            self._session_items.mark(item)
 
     def _retrieved(self, event: dict[str, Any]) -> None:
         """Takes the server's own version of an item: after a truncation, what is left of it."""
         native = event["item"]
-        item = self._shelf.items.get(native["id"])
+        item = self._session_items.items.get(native["id"])
         if item is not None and item.is_ours:
             item.take(native, final=item.is_done, keep_audio=self._keep_audio, trusted=True)
-            self._shelf.mark(item)
+            self._session_items.mark(item)
 
     def _transcribed(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         index = event.get("content_index", 0)
@@ -296,29 +296,29 @@ class Recorder:
             raise ValueError(f"item {item.id} has no part {index}")
         part["transcript"] = event["transcript"]
         item.interim.pop(index, None)
-        self._shelf.mark(item)
+        self._session_items.mark(item)
 
     def _untranscribed(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         error = event.get("error") or {}
         item.metadata = {**item.metadata, "transcription_error": error.get("message") or error.get("code") or "failed"}
-        self._shelf.mark(item)
+        self._session_items.mark(item)
 
     def _words(self, item: RealtimeItem, event: dict[str, Any]) -> None:
         index = event.get("content_index", 0)
         part = item.part(index)
         is_final = item.is_done and not event["type"].startswith("conversation.")
         if not is_final and not (part or {}).get("transcript") and isinstance(event.get("delta"), str):
-            item.hear(int(index), event["delta"])
-            self._shelf.mark(item, urgent=False)
+            item.add_text(int(index), event["delta"])
+            self._session_items.mark(item, urgent=False)
 
     def _audio(self, item: RealtimeItem, event: dict[str, Any]) -> None:
-        item.speak(int(event.get("content_index", 0)), str(event["delta"]))
+        item.add_audio(int(event.get("content_index", 0)), str(event["delta"]))
 
     def _response_done(self, event: dict[str, Any]) -> None:
         response = event["response"]
         known: list[RealtimeItem] = []
         for native in response.get("output") or ():
-            item = self._shelf.items.get(native.get("id"))
+            item = self._session_items.items.get(native.get("id"))
             if item is None and response.get("conversation_id") is not None:
                 self._wait(native.get("id"), event)
             elif item is not None and item.is_ours:
@@ -339,14 +339,14 @@ class Recorder:
                 elif item.status == "in_progress":
                     item.status = "interrupted"
         for item in known:
-            self._shelf.mark(item)
+            self._session_items.mark(item)
 
     def _session(self, event: dict[str, Any]) -> None:
         session = event["session"]
         model, id = session.get("model"), session.get("id")
         self._model = model if isinstance(model, str) else self._model
         if self._session_id is not None and id != self._session_id:
-            self._shelf.begin()
+            self._session_items.begin()
         self._session_id = id or self._session_id
 
     def _error(self, event: dict[str, Any]) -> None:

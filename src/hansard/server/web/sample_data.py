@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from hansard.connect import connect
 from hansard.store import Store
-from hansard.transfer.format import Seal
+from hansard.transfer.format import Checksum
 
 _TIME = re.compile(rb'(?<=_at":")[^"]+')
 _SEAL = re.compile(rb'(?<=^\{"type":")((?:check|end|eof)".*"sha256":")[0-9a-f]{64}')
@@ -52,7 +52,7 @@ def _lines(now: datetime, owner: str | None) -> Iterator[bytes]:
     first, *lines = gzip.decompress(packed).splitlines()
     yield first
     passed = now - msgspec.json.decode(first, type=_Header).exported_at
-    seal = Seal()
+    seal = Checksum()
     for line in lines:
         moved = _TIME.sub(lambda found: _later(found[0], passed), line)
         if owner is not None and moved.startswith(_CONVERSATION):
