@@ -9,7 +9,7 @@ from hansard.analysis import parse_query
 from hansard.model import Conversation, Message
 from hansard.search import Hit
 from hansard.search.snippets import cut
-from hansard.search.tokens import estimate
+from hansard.store.search_modes import estimate_tokens
 
 
 def marked(text: str, query: str, characters: int = 160) -> str:
@@ -58,7 +58,7 @@ def test_a_text_with_thousands_of_marks() -> None:
     assert len(found.highlights) > 20
 
 
-def test_tokens_by_estimate() -> None:
-    assert estimate("") == 0
-    assert estimate("abcd" * 10) == 10
-    assert estimate("東京タワー") == 5
+def test_tokens_by_estimate_tokens() -> None:
+    assert estimate_tokens("") == 0
+    assert estimate_tokens("abcd" * 10) == 10
+    assert estimate_tokens("東京タワー") == 5

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from heapq import heappush, heappushpop
@@ -37,7 +38,7 @@ from hansard.errors import Unavailable, ValidationError
 from hansard.executor import run_in_thread
 from hansard.limits import Limits
 from hansard.model import Conversation, Message
-from hansard.search import Hit, Hits, ranking, scan, tokens, vectors
+from hansard.search import Hit, Hits, ranking, scan, vectors
 from hansard.search.vectors import VectorRow
 from hansard.store import checks, read_query, vector_records
 from hansard.store.core import View
@@ -51,6 +52,8 @@ SearchMode = Literal["words", "meaning", "hybrid"]
 
 POOL = 500
 """How many of the newest matches are ranked, so that a common word in a large store is ranked in bounded time."""
+
+_DENSE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 Search = Callable[[View, Context, Lookup, str | None, int | None], Awaitable[Hits]]
@@ -207,10 +210,16 @@ def _capped(matches: list[Match], cap: int | None) -> list[Match]:
     if cap is None:
         return matches
     for at, match in enumerate(matches):
-        cap -= tokens.estimate(searchable(match.message))
+        cap -= estimate_tokens(searchable(match.message))
         if cap < 0:
             return matches[: max(at, 1)]
     return matches
+
+
+def estimate_tokens(text: str) -> int:
+    """Four characters for a token; one if each character is a syllable or a word. Close enough for a cap."""
+    dense = 0 if text.isascii() else len(_DENSE.findall(text))
+    return dense + -(-(len(text) - dense) // 4)
 
 
 def _cursor_scope(order: str, lookup: Lookup) -> str:
