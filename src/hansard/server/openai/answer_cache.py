@@ -1,11 +1,11 @@
-"""The answers of models, remembered for ten minutes: a request that an SDK repeats gets the first.
+"""Answers of models, cached for ten minutes, so that a request that an SDK retries gets the first answer.
 
-A model is asked once for what a conversation is asked once. The answer is remembered under a mark, from who asks, the
-conversation and the body, and given again as long as it is what was said last. A request in no conversation is never
-taken for another: two people who begin in the same words must not meet.
+An answer is cached under the fingerprint of its request, which is derived from the caller, the conversation and the
+body. It is returned as long as it is the newest message of the conversation. A request without a conversation is never
+treated as a retry: two users who begin with the same words must not share a conversation.
 
-Answers quote what was said, so they lie in the memory of the process and nowhere else: what is deleted from the store
-is not kept beside it.
+Answers contain what was said, so they are cached in memory only: what is deleted from the store must not remain
+outside of it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _SECONDS = 600.0
 _LARGEST = 1_000_000
-"""Bytes of an answer that is remembered. What is larger is asked for again."""
+"""Bytes of the largest answer that is cached."""
 _ROOM = 32_000_000
-"""Bytes of all of them. The oldest go first."""
+"""Bytes of all cached answers. The oldest are evicted first."""
 
 
 class CachedAnswer(NamedTuple):
@@ -38,79 +38,79 @@ class CachedAnswer(NamedTuple):
 
 
 class AnswerCache:
-    """What models have answered of late, by the marks of the requests."""
+    """Recent answers of models, by the fingerprints of their requests."""
 
     def __init__(self) -> None:
         self._answers: dict[str, CachedAnswer] = {}
         self._size = 0
 
-    def get(self, mark: str) -> CachedAnswer | None:
+    def get(self, fingerprint: str) -> CachedAnswer | None:
         self._evict()
-        return self._answers.get(mark)
+        return self._answers.get(fingerprint)
 
-    def put(self, mark: str, conversation_id: str, last: str, answer: bytes) -> None:
-        self._drop(mark)
-        self._answers[mark] = CachedAnswer(conversation_id, last, answer, time.monotonic() + _SECONDS)
+    def put(self, fingerprint: str, conversation_id: str, last: str, answer: bytes) -> None:
+        self._drop(fingerprint)
+        self._answers[fingerprint] = CachedAnswer(conversation_id, last, answer, time.monotonic() + _SECONDS)
         self._size += len(answer)
         self._evict()
 
     def _evict(self) -> None:
-        """Forgets the oldest: those whose time is over, and those that there is no room for."""
+        """Removes the oldest answers: those that have expired, and those that exceed the size limit."""
         now = time.monotonic()
         while self._answers:
-            mark, oldest = next(iter(self._answers.items()))
+            fingerprint, oldest = next(iter(self._answers.items()))
             if oldest.until > now and self._size <= _ROOM:
                 return
-            self._drop(mark)
+            self._drop(fingerprint)
 
-    def _drop(self, mark: str) -> None:
-        if (gone := self._answers.pop(mark, None)) is not None:
+    def _drop(self, fingerprint: str) -> None:
+        if (gone := self._answers.pop(fingerprint, None)) is not None:
             self._size -= len(gone.answer)
 
 
 class ModelRequest:
-    """One request to a model, and what is known of its answer."""
+    """One request to a model, and its answer as far as it is known."""
 
     def __init__(self, request: WireRequest, place: str | None) -> None:
         self._request = request
-        self._mark = None if place is None else retries.mark_of(request, place)
+        self._fingerprint = None if place is None else retries.fingerprint_of(request, place)
         self._sent = bytearray()
 
     @asynccontextmanager
     async def serialized(self) -> AsyncIterator[None]:
-        """A retry waits for the request that it repeats."""
-        if self._mark is None:
+        """Makes a retry wait for the request that it repeats."""
+        if self._fingerprint is None:
             yield
             return
-        async with self._request.services.retries.one_at_a_time(self._mark):
+        async with self._request.services.retries.one_at_a_time(self._fingerprint):
             yield
 
     async def cached_answer(self) -> bytes | None:
-        """The answer that this request has had before; None when it is no retry, or must be asked for."""
+        """Returns the answer to the request that this one repeats; None if the model must be asked."""
         request = self._request
-        if self._mark is None or not request.is_retry:
+        if self._fingerprint is None or not request.is_retry:
             return None
-        found = request.services.answers.get(self._mark)
+        found = request.services.answers.get(self._fingerprint)
         if found is None:
             return None
         newest = await request.store.get_messages(found.conversation_id, last=1, blobs="refs")
         return found.answer if newest and newest[0].id == found.last else None
 
     def note_piece(self, piece: bytes) -> bytes:
-        """A piece of a stream, on its way to the client."""
-        if self._mark is not None and len(self._sent) <= _LARGEST:
+        """Keeps a chunk of a stream for the cache, and returns it."""
+        if self._fingerprint is not None and len(self._sent) <= _LARGEST:
             self._sent += piece
         return piece
 
     def remember(self, conversation_id: str, last: str, answer: bytes) -> None:
-        """The answer was stored up to a message: all that was passed on, and this, is what a retry shall get."""
+        """Caches the chunks so far and `answer` for retries, after the answer was stored up to the message `last`."""
         whole = bytes(self._sent) + answer
-        if self._mark is not None and len(whole) <= _LARGEST:
-            self._request.services.answers.put(self._mark, conversation_id, last, whole)
+        if self._fingerprint is not None and len(whole) <= _LARGEST:
+            self._request.services.answers.put(self._fingerprint, conversation_id, last, whole)
 
 
 async def stream_response(relay: AsyncIterator[bytes]) -> HttpResponse:
-    """Begins only when the endpoint has: what it refuses is refused as an error, not inside a stream."""
+    """Waits for the first chunk, so that an error of the endpoint becomes an error response, not part of a stream."""
     first = await anext(relay)
 
     async def whole() -> AsyncIterator[bytes]:

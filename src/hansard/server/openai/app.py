@@ -1,4 +1,4 @@
-"""`/v1`: the wire of OpenAI, in front of the same store, and through the same pipeline, as the REST API."""
+"""`/v1`: OpenAI's wire format, over the same store and through the same pipeline as the REST API."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *stored_completions.routes,
 )
 MODELS: tuple[Endpoint, ...] = (*responses.routes, *completions.routes, *models.routes)
-"""What is passed on to a model endpoint."""
+"""Routes that are passed on to a model endpoint."""
 REALTIME = PREFIX + realtime.PATH
 _REALTIME_ROUTE = Endpoint(
     name="openai_realtime",
@@ -59,7 +59,7 @@ _REALTIME_ROUTE = Endpoint(
 
 
 class OpenAiWire(Pipeline[WireRequest]):
-    """The application below `/v1`. It speaks in OpenAI's words, also about what is wrong."""
+    """The application under `/v1`. Its errors have OpenAI's format."""
 
     expected = (HansardError, HttpError, WireError, BadItem)
 
@@ -85,7 +85,7 @@ class OpenAiWire(Pipeline[WireRequest]):
             await self.serve(request)
 
     async def _listen(self, request: WireRequest, socket: WebSocket) -> None:
-        """A WebSocket. What is wrong with the handshake is answered as any other request is."""
+        """Serves a WebSocket. Errors in the handshake are answered as for any other request."""
         try:
             await self.open(request)
             await self.decode(request)
@@ -99,7 +99,7 @@ class OpenAiWire(Pipeline[WireRequest]):
             await request.refuse_handshake(self.fail(request, error), (b"x-request-id", request.request_id.encode()))
 
     async def admit(self, request: WireRequest) -> Caller:
-        """Who asks. An SDK always sends a key: where none is needed, one that cannot be ours is not looked at."""
+        """Returns the caller. SDKs always send a key: if the server needs none, keys that are not ours are ignored."""
         headers = realtime.with_key(request.headers, request.scope.get("subprotocols", ()))
         sent = headers.get(b"authorization", b"").partition(b" ")[2]
         if not self.auth.needs_key and not sent.startswith(keys.PREFIX.encode()):

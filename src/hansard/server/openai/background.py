@@ -1,8 +1,8 @@
-"""Responses in the background: asked of the model endpoint by a task of this process, and followed in their records.
+"""Background responses: requested from the model endpoint by a task of this process, and tracked in their records.
 
-The endpoint is asked for a stream, so that it may think for as long as it likes. Nothing is told of `background`: it
-works with every endpoint. Whoever cancels or deletes a response changes its record first; the task notices, here at
-once and in another process when it renews its lease, and hangs up.
+The endpoint is asked for a stream, so that long answers do not time out. It is not sent `background`, so this works
+with every endpoint. To cancel or delete a response, its record is changed first. The task notices that immediately in
+this process, or when it renews its lease in another process, and closes its connection.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hansard.server.tail import Shutdown
 from hansard.store import Store
 
 LAST = ("response.completed", "response.incomplete", "response.failed", "error")
-"""Events that end a stream of the endpoint."""
+"""Events that end a stream."""
 WITH_ANSWER = ("completed", "incomplete")
-"""How a response ended that has an answer."""
+"""Statuses of responses that have an answer."""
 _MOST = 100
 _COME_BACK = 5
 _RENEW = LEASE.total_seconds() / 6
@@ -40,15 +40,15 @@ _ECHOED: dict[str, Any] = {
     "parallel_tool_calls": True, "previous_response_id": None, "reasoning": None, "temperature": 1.0,
     "tool_choice": "auto", "tools": [], "top_p": 1.0,
 }  # fmt: skip
-"""What a response says again of what was asked, and what stands there when it was not said."""
+"""Fields of the request that a response repeats, with their defaults."""
 _LOG = logging.getLogger("hansard.server")
 
 StoreAnswer = Callable[[dict[str, Any], int], Awaitable[object]]
-"""Stores an answer. Is given the response, and the revision of the record that waits for it."""
+"""Stores an answer. Takes the response and the revision of its record."""
 
 
 class Background:
-    """The responses that this process is at work on."""
+    """The background responses that this process is working on."""
 
     def __init__(self, shutdown: Shutdown) -> None:
         self.shutdown = shutdown
@@ -62,7 +62,7 @@ class Background:
         conversation_id: str | None,
         store_answer: StoreAnswer,
     ) -> str:
-        """Begins a response, and gives its id. `conversation_id` is None where there is no conversation yet."""
+        """Starts a response and returns its id. `conversation_id` is None if there is no conversation yet."""
         if request.body.get("store") is False:
             raise invalid("A response in the background must be stored: 'store' cannot be false.", "store")
         if len(self._running) >= _MOST:
@@ -81,7 +81,7 @@ class Background:
         return id
 
     def stop(self, store: Store, id: str) -> None:
-        """Hangs up, if it is this process that is at work."""
+        """Cancels a response, if this process is working on it."""
         if (scope := self._running.get(_place(store, id))) is not None:
             scope.cancel()
 
@@ -91,14 +91,14 @@ def _place(store: Store, id: str) -> tuple[str, str | None, str]:
 
 
 def _queued(body: dict[str, Any], id: str) -> dict[str, Any]:
-    """The response before the endpoint has said anything."""
+    """Returns the response before the endpoint has answered."""
     echoed = {name: usual if body.get(name) is None else body[name] for name, usual in _ECHOED.items()}
     known = {"id": id, "object": "response", "created_at": int(time.time()), "status": "queued", "background": True}
     return {**echoed, **known, "store": True, "error": None, "incomplete_details": None}
 
 
 class BackgroundRun:
-    """One response under way."""
+    """One response in progress."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class BackgroundRun:
             _LOG.error("response %s cannot be recorded: %r", self._id, error)
 
     async def _ask_endpoint(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Asks the endpoint, and gives the response as it was in the end."""
+        """Asks the endpoint, and returns the final response."""
         begun = False
         async with self._request.services.upstream.ask("/responses", body) as answer:
             async for _, data in events(answer):
@@ -162,7 +162,7 @@ class BackgroundRun:
         raise WireError(502, "The model endpoint broke off.", code="upstream", type="server_error")
 
     async def _store_answer(self, response: dict[str, Any], store_answer: StoreAnswer) -> None:
-        """Stores the answer. From here on nobody can cancel it."""
+        """Stores the answer. From here on, the response cannot be cancelled."""
         claim = {**self._record.envelope, "status": "in_progress"}
         if not await self._put(self._record.under_way(claim, is_claimed=True)):
             return
@@ -174,7 +174,7 @@ class BackgroundRun:
         await self._release(response)
 
     async def _release(self, response: dict[str, Any]) -> None:
-        """The answer is stored, or there was nothing to store: the record needs no lease any longer."""
+        """Removes the lease from the record, after the answer was stored or there was nothing to store."""
         found = await response_record.find(self._store, self._id)
         if found is None:
             return  # it was deleted
@@ -183,7 +183,7 @@ class BackgroundRun:
         await self._put(structs.replace(record, lease_until=None, is_claimed=False))
 
     async def _mark_failed(self, error: Exception) -> None:
-        """The answer could not be stored. The record may say already where it would have been."""
+        """Marks the response as failed. Its record may already name messages that were not stored."""
         found = await response_record.find(self._store, self._id)
         if found is None:
             return  # it was deleted, with its conversation
@@ -191,7 +191,7 @@ class BackgroundRun:
         await self._put(self._record.ended("failed", _error_of(error)))
 
     async def _renew_lease_until_done(self) -> None:
-        """Renews the lease. Hangs up when the server ends, or the lease is lost."""
+        """Renews the lease. Cancels the response when the server shuts down or the lease is lost."""
         stop = self._shutdown.watch()
         try:
             while self._record.is_leased:
@@ -208,12 +208,12 @@ class BackgroundRun:
         try:
             await self._put(self._record.under_way(self._record.envelope))
         except HansardError as error:
-            _LOG.warning("the lease of response %s is not renewed: %s", self._id, error)
+            _LOG.warning("cannot renew the lease of response %s: %s", self._id, error)
 
     async def _put(self, record: ResponseRecord) -> bool:
-        """Writes the record, unless somebody else has: then it is theirs, and there is nothing left to do.
+        """Writes the record. Returns false, and cancels the response, if another process has changed it.
 
-        A write is not broken off in the middle: nobody would know the revision.
+        The write is shielded from cancellation: otherwise the revision would be unknown.
         """
         return await asyncio.shield(asyncio.ensure_future(self._write(record)))
 
@@ -231,15 +231,15 @@ class BackgroundRun:
 
 
 def _without_answer(response: dict[str, Any]) -> dict[str, Any]:
-    """A response that the endpoint ended without an answer, whatever status it gave."""
+    """Returns the response as failed: the endpoint sent no answer, whatever its status was."""
     error = response.get("error")
     if not isinstance(error, dict):
-        error = {"code": "server_error", "message": "The model endpoint gave no answer."}
+        error = {"code": "server_error", "message": "The model endpoint sent no answer."}
     return {**response, "status": "failed", "error": error}
 
 
 def _error_of(failure: Exception | None) -> dict[str, Any]:
-    """Why a response failed, in one of the few words that a response has for it."""
+    """Returns why a response failed, with one of the error codes of the Responses API."""
     if failure is None:
         return response_record.ENDED
     error = wire_error(failure, is_trusted=False)

@@ -1,4 +1,4 @@
-"""The model endpoint as a chat model: what answers those who write on the page."""
+"""The model endpoint as the chat model of the web page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hansard.server.openai.wire_errors import WireError
 
 
 class ChatModel:
-    """The model endpoint that `--upstream` names, with the model that `--model` names."""
+    """The model that `--model` names, at the endpoint that `--upstream` names."""
 
     def __init__(self, upstream: Upstream, name: str) -> None:
         self._upstream = upstream
@@ -56,7 +56,7 @@ class _CompletionChunk(msgspec.Struct):
 
 
 def _chunk(data: Any) -> _CompletionChunk:
-    """A piece of a stream; an empty one for what is none."""
+    """Decodes a chunk of a stream; returns an empty one if it is not valid."""
     try:
         return msgspec.convert(data, _CompletionChunk)
     except msgspec.ValidationError:

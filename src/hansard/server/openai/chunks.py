@@ -1,23 +1,23 @@
-"""An answer of Chat Completions that comes in pieces, put together: its first choice."""
+"""Joins the chunks of a streamed chat completion. Only its first choice is kept."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _ONCE = ("id", "type", "role", "index", "name")
-"""What is said once, or again as it was: nothing is added to it."""
+"""Fields that are sent once or repeated unchanged, so they are not concatenated."""
 _BESIDE = ("created", "model", "service_tier", "system_fingerprint", "usage")
 
 
 class Chunks:
     def __init__(self) -> None:
         self.completion: dict[str, Any] = {}
-        """What stands beside the choices: the model and its usage."""
+        """The fields outside of the choices, such as the model and the usage."""
         self.finish_reason: str | None = None
         self._message: dict[str, Any] = {}
         self._calls: dict[Any, dict[str, Any]] = {}
         self._latest: dict[Any, Any] = {}
-        """Where the pieces of a call go, by the index that they name."""
+        """The key in `_calls` for the next delta of each index."""
 
     @property
     def is_finished(self) -> bool:
@@ -44,7 +44,7 @@ class Chunks:
                 _join(self._message, name, value)
 
     def _add_call(self, piece: dict[str, Any]) -> None:
-        """Some endpoints give every call the same index, or none: another id is another call."""
+        """Adds a delta of a tool call. Some endpoints send the same index for every call: a new id is a new call."""
         index, id = piece.get("index", 0), piece.get("id")
         index = index if isinstance(index, int) else 0
         place = self._latest.get(index, index)
@@ -58,7 +58,7 @@ class Chunks:
                 _join(known, name, value)
 
     def message(self) -> dict[str, Any] | None:
-        """The whole message; None when the answer never came to its end."""
+        """Returns the whole message; None if the answer did not finish."""
         if not self.is_finished:
             return None
         said = _joined(self._message)
@@ -67,7 +67,7 @@ class Chunks:
         return {"role": "assistant", "content": None, **said}
 
     def whole(self, id: str) -> dict[str, Any]:
-        """The completion, as it would have come in one piece."""
+        """Returns the completion as if it had not been streamed."""
         message = {"refusal": None, **(self.message() or {})}
         choice = {"index": 0, "finish_reason": self.finish_reason, "message": message, "logprobs": None}
         return {
@@ -81,7 +81,7 @@ class Chunks:
 
 
 class _TextPieces(list[str]):
-    """A text in pieces: they are joined once, however many there are."""
+    """The deltas of a text, which are joined once at the end."""
 
 
 def _join(into: dict[str, Any], name: str, value: Any) -> None:

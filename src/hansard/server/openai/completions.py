@@ -1,9 +1,10 @@
-"""`POST /chat/completions`: passed on to a model endpoint; with a conversation, its history goes before it.
+"""`POST /chat/completions`: passed on to a model endpoint, with the history of a conversation if one is named.
 
-This API knows no conversations: the header `Hansard-Conversation` names one. Then `messages` are only what is new.
-Instructions (`system`, `developer`) among them go first and are not recorded, since clients send them every time.
+This API has no conversations, so the header `Hansard-Conversation` names one. `messages` then contains only the new
+messages. Instructions (`system`, `developer`) among them are sent first and not recorded, because clients repeat them
+in every request.
 
-With `store: true` the completion is kept as well, under an id of our own: see `stored_completions`.
+With `store: true`, the completion is also stored, under an id of our own: see `stored_completions`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ROLES = (*_INSTRUCTIONS, "user", "assistant", "tool")
 
 @routes.post("/chat/completions", is_slow=True)
 async def create_completion(request: WireRequest) -> HttpResponse:
-    """Asks the model endpoint; with a conversation, adds its history and records what was said."""
+    """Asks the model endpoint. With a conversation, adds its history and records the new messages and the answer."""
     id = request.headers.get(b"hansard-conversation")
     conversation = None if id is None else parameters.unquote(id, "the header of the conversation")
     given = [] if conversation is None else _given(request)
@@ -75,13 +76,13 @@ def _given(request: WireRequest) -> list[dict[str, Any]]:
 
 
 class CompletionPlan(Struct, frozen=True):
-    """What the endpoint is asked, and where the answer goes."""
+    """The request to the endpoint, and the conversation of its answer."""
 
     body: dict[str, Any]
     given: list[dict[str, Any]]
     conversation: str | None
     exists: bool = False
-    """The conversation does already: one that is deleted meanwhile stays deleted."""
+    """The conversation exists. If it is deleted meanwhile, it is not created again."""
 
 
 async def _plan(request: WireRequest, id: str | None, given: list[dict[str, Any]]) -> CompletionPlan:
@@ -91,7 +92,7 @@ async def _plan(request: WireRequest, id: str | None, given: list[dict[str, Any]
     history = [message async for message in request.store.iter_messages(id)]
     new = [message for message in given if message["role"] not in _INSTRUCTIONS]
     instructions = [message for message in given if message["role"] in _INSTRUCTIONS]
-    # The calls of the history may be answered by what is new: both are read as one.
+    # New messages may contain results of calls in the history, so both are converted together.
     both = [*history, *(_message(each, "") for each in new)]
     body = {**request.body, "messages": [*instructions, *registry.convert(both, openai_chat.FORMAT)]}
     return CompletionPlan(body, new, id, exists)
@@ -117,12 +118,12 @@ async def _record(
     model_request: ModelRequest,
     answer: bytes,
 ) -> None:
-    """Stores what was asked and the first answer in one batch. Without an answer nothing is stored."""
+    """Stores the new messages and the first choice in one batch. Without an answer, nothing is stored."""
     if said is None:
-        raise WireError(502, "The model endpoint gave no answer.", code="upstream", type="server_error")
+        raise WireError(502, "The model endpoint sent no answer.", code="upstream", type="server_error")
     id = plan.conversation
     assert id is not None
-    new_id = retries.new_ids(retries.mark_of(request, id))
+    new_id = retries.new_ids(retries.fingerprint_of(request, id))
     batch = [_message(each, new_id("msg_", 0)) for each in plan.given]
     batch.append(_message(said, new_id("msg_", 0), _usage(completion)))
     await request.store.append(id, batch, create=not plan.exists)
@@ -145,7 +146,7 @@ async def _relay(
     model_request: ModelRequest,
     own: str | None,
 ) -> AsyncIterator[bytes]:
-    """The endpoint's chunks. Its last word is held back until the answer is recorded."""
+    """Yields the endpoint's chunks. The last event is delayed until the answer is recorded."""
     chunks = Chunks()
     begun = ended = False
 
@@ -169,7 +170,7 @@ async def _relay(
                     begun = True
                     yield model_request.note_piece(raw)
             if not ended and chunks.is_finished:
-                # Not every endpoint has a last word.
+                # Not every endpoint sends a last event.
                 await end(b"")
                 ended = True
             if not ended:
@@ -178,12 +179,12 @@ async def _relay(
         if not begun:
             raise
         if ended:
-            return  # all was said and recorded: how the endpoint hangs up is nobody's affair
+            return  # everything is recorded, so an error while the endpoint closes does not matter
         yield event({"error": wire_error(error, is_trusted=False).error()})
 
 
 async def _collected_events(request: WireRequest, answer: Any, chunks: Chunks, own: str | None) -> AsyncIterator[bytes]:
-    """The events, added up. Who has the whole answer has it, and may leave before the last word."""
+    """Yields the events and adds them to `chunks`. A client may leave after the whole answer, before the last event."""
     try:
         async for raw, data in events(answer, request.stream.disconnected):
             if isinstance(data, dict):

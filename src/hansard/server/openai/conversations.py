@@ -1,4 +1,4 @@
-"""Conversations: made, found, changed, deleted; and listed, which OpenAI's API cannot."""
+"""Conversations of OpenAI's API: create, get, update, delete; and list, which OpenAI does not have."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def conversation_object(conversation: Conversation) -> dict[str, Any]:
 
 
 async def require(store: Store, id: str, what: str = "Conversation") -> Conversation:
-    """The conversation, or 404: also where it is behind a wall."""
+    """Returns the conversation. Raises 404 if it does not exist or is outside of the view."""
     try:
         found = await store.get_conversation(id)
     except ValidationError:
@@ -43,11 +43,11 @@ async def require(store: Store, id: str, what: str = "Conversation") -> Conversa
 
 
 NewId = Callable[[str, int], str]
-"""From how an id begins, and the number of an item, to its id."""
+"""Returns a new id. Takes its prefix and the number of the item."""
 
 
 def messages_given(items: list[Any], new_id: NewId, where: str = "items") -> list[Message]:
-    """Items as messages. Those without an id get one."""
+    """Converts items to messages. Items without an id get one."""
     messages = []
     for number, given in enumerate(items):
         item = openai_items.checked(given, f"{where}[{number}]")
@@ -56,7 +56,7 @@ def messages_given(items: list[Any], new_id: NewId, where: str = "items") -> lis
     seen: set[str] = set()
     for message in messages:
         if message.id in seen:
-            raise duplicate(f"id {message.id!r} comes twice", where)
+            raise duplicate(f"id {message.id!r} appears twice", where)
         seen.add(message.id)
     return messages
 
@@ -67,20 +67,20 @@ def duplicate(why: object, where: str = "items") -> WireError:
 
 
 def fresh_id(prefix: str) -> str:
-    """An id of a conversation. It has no mark: two people who begin in the same words must not meet in one."""
+    """Returns a random conversation id, without a fingerprint: equal requests of two users must not share one."""
     return ids.new_id(prefix) + os.urandom(8).hex()
 
 
 @routes.post(ALL)
 async def create_conversation(request: WireRequest) -> dict[str, Any]:
-    """Makes a conversation, with its first items, all or nothing."""
+    """Creates a conversation with its first items, all or nothing."""
     only(request.body, "items", "metadata")
     metadata = metadata_given(request.body)
     items = items_given(request.body, "items", required=False)
     id = fresh_id("conv_")
     if not items:
         return conversation_object(await request.store.create_conversation(id, metadata=metadata))
-    messages = messages_given(items, retries.new_ids(retries.mark_of(request, id)))
+    messages = messages_given(items, retries.new_ids(retries.fingerprint_of(request, id)))
     await request.store.append(id, messages, metadata=metadata)
     await request.services.references.add(request.store, id, [message.id for message in messages])
     return conversation_object(await require(request.store, id))
@@ -94,7 +94,7 @@ async def get_conversation(request: WireRequest) -> dict[str, Any]:
 
 @routes.post(ONE)
 async def update_conversation(request: WireRequest) -> dict[str, Any]:
-    """Sets the metadata anew."""
+    """Replaces the metadata."""
     only(request.body, "metadata")
     if "metadata" not in request.body:
         raise missing("metadata")
@@ -104,7 +104,7 @@ async def update_conversation(request: WireRequest) -> dict[str, Any]:
 
 
 async def set_metadata(store: Store, id: str, metadata: dict[str, str], what: str) -> Conversation:
-    """The store merges metadata: what is not given any more is taken out, and nobody may come between."""
+    """Replaces the metadata. The store merges it, so missing keys are deleted with compare-and-swap."""
     for attempt in range(1, _ATTEMPTS + 1):
         found = await require(store, id, what)
         change = {**dict.fromkeys(found.metadata), **metadata}

@@ -1,8 +1,8 @@
-"""What goes to a model endpoint before the input of a response: what was said, in the endpoint's own words.
+"""The history that is sent to a model endpoint before the input of a response, as items of the Responses API.
 
-Any history becomes items, valid by the endpoint's rules. What only this API has a word for goes back to the endpoint as
-it came from there: the use of a computer or a shell, patches, approvals, images, a compaction, and types that are newer
-than this code. A call that the input answers belongs to it, and so stays; one that nobody answers is left out.
+Any history is converted to items that are valid by the endpoint's rules. Items that only this API has are sent back
+unchanged: computer and shell calls, patches, approvals, images, compactions, and types that are newer than this code.
+A call that the input answers is kept; a call without an answer is left out.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _CALLS = {
     "tool_search_call": "call_id",
     "mcp_approval_request": "id",
 }
-"""Calls that only this API knows, and the field that their answers name them by."""
+"""Calls that only this API has, and the field that identifies them in their outputs."""
 _ANSWERS = {
     "computer_call_output": ("computer_call", ("call_id",)),
     "shell_call_output": ("shell_call", ("call_id",)),
-    # Which of the two it is, the API and its SDKs have not always agreed.
+    # The API and its SDKs have not always agreed on which of the two it is.
     "local_shell_call_output": ("local_shell_call", ("call_id", "id")),
     "apply_patch_call_output": ("apply_patch_call", ("call_id",)),
     "tool_search_output": ("tool_search_call", ("call_id",)),
     "mcp_approval_response": ("mcp_approval_request", ("approval_request_id",)),
 }
-"""What answers them, and where it names them."""
+"""Outputs: the type of their call, and the fields that may contain its id."""
 _ANSWER = "_output"
 TRIGGERS = ("compaction_trigger",)
-"""Items that ask the endpoint to do something, and are no part of what is said."""
+"""Items that ask the endpoint to do something and are not part of the conversation."""
 
 
 def items(
     history: Sequence[Message], given: Sequence[Message], sent: Sequence[Any], named: Container[int] = ()
 ) -> list[Any]:
-    """The history and, behind it, what was sent, in the order in which it was sent: `given` are the same as messages.
+    """Returns the history followed by the items that were sent, in their order.
 
-    `named` are the numbers of those that the caller did not send itself, but named by a reference. They are written as
-    the history is.
+    `given` contains the sent items as messages. `named` contains the numbers of items that a reference named; these are
+    converted like the history.
     """
     said = [(message, registry.read(message)) for message in history]
     asked = [(message, registry.read(message)) for message in given]
@@ -74,10 +74,10 @@ def items(
 def _with_answers(
     readings: Sequence[tuple[Message, Reading]], answers: dict[int, tuple[Message, Reading]]
 ) -> tuple[list[Any], dict[int, dict[str, Any]]]:
-    """The history as items, with the calls that are answered behind it; and how each answer names its call.
+    """Returns the history as items, including the calls that `answers` belong to, and the call id of each answer.
 
-    The ids of calls may be written anew. So the answers are converted with their calls, each as a token by which it is
-    found again, and taken out: they stand where they were sent.
+    Conversion may change the ids of calls. So each answer is converted together with its call, with a random token as
+    its output to find it again, and then removed: the answers stay at their own places in the input.
     """
     tokens = {f"{secrets.token_hex(16)} {number}": number for number in answers}
     marked = [
@@ -95,13 +95,13 @@ def _with_answers(
 
 
 def _written(named: Sequence[tuple[Message, Reading]]) -> list[Any]:
-    """Stored messages as items. Calls among them stay: what answers them may stand elsewhere in the input."""
+    """Converts stored messages to items. Keeps their calls, whose outputs may be elsewhere in the input."""
     readings = [(message, _native(message) if _is_native(message, reading) else reading) for message, reading in named]
     return list(registry.convert_readings(readings, FORMAT, dangling="keep"))
 
 
 def _answering(said: Iterable[Reading], asked: Sequence[Reading]) -> list[int]:
-    """Which of the readings answer a call of the history: these are written with their calls, whose ids may be new."""
+    """Returns the numbers of the new messages that answer a call of the history."""
     waiting: dict[str, int] = {}
     for reading in said:
         for part in reading.parts:
@@ -119,14 +119,14 @@ def _answering(said: Iterable[Reading], asked: Sequence[Reading]) -> list[int]:
 
 
 def _is_native(message: Message, reading: Reading) -> bool:
-    """Whether only this API has a word for it."""
+    """Whether only the Responses API can express the message."""
     if message.format != FORMAT or not isinstance(message.content, dict):
         return False
     kind = message.content.get("type")
     if not isinstance(kind, str):
-        return False  # nobody's: an endpoint would refuse it, and with it all that is ever said here
+        return False  # an endpoint would refuse it, and with it every later request of the conversation
     is_unread = len(reading.parts) == 1 and isinstance(part := reading.parts[0], OtherPart) and not part.is_hosted
-    # A call of a tool that could not be read has lost its answer, which stands by itself.
+    # A tool call that could not be read is separated from its output.
     return is_unread and openai_items.is_item(message.content) and kind not in (*PAIRED, *TRIGGERS)
 
 
@@ -138,7 +138,7 @@ def _native(message: Message) -> Reading:
 
 
 def _needs_no_id(item: dict[str, Any]) -> bool:
-    """What came without an id was given one here, which the endpoint may refuse. Nothing names an answer by its id."""
+    """Whether to omit the id: items without one got an id here, which the endpoint may refuse."""
     kind: str = item["type"]
     if kind in _ANSWERS:
         return kind != "local_shell_call_output"
@@ -147,7 +147,7 @@ def _needs_no_id(item: dict[str, Any]) -> bool:
 
 
 def _lone(items: Iterable[Any]) -> set[int]:
-    """Which of the items are calls that nobody answers behind them, or answers whose call is not before them."""
+    """Returns the numbers of calls without a later output, and of outputs without an earlier call."""
     waiting: dict[tuple[str, str], list[int]] = {}
     lone = set()
     for number, item in enumerate(items):
@@ -169,18 +169,18 @@ def _lone(items: Iterable[Any]) -> set[int]:
 
 
 def _called_by(kind: str) -> str:
-    """The field by which a call is named, if it is one. Types that are not known do as most do."""
+    """Returns the field with the id of a call; empty for other items. Unknown types are assumed to use `call_id`."""
     is_known = kind in openai_items.KINDS
     return _CALLS.get(kind, "" if is_known else "call_id")
 
 
 def _answered_by(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What such an item may answer, and where it may name it."""
+    """Returns the types of calls that an output may belong to, and the fields that may contain their id."""
     if kind in _ANSWERS:
         call, names = _ANSWERS[kind]
         return (call,), names
     if kind in openai_items.KINDS or not kind.endswith(_ANSWER):
         return (), ()
-    # As `tool_search_output` does, or as all others do.
+    # The call of `x_output` may be `x` or, as for most types, `x_call`.
     call = kind.removesuffix(_ANSWER)
     return (call, f"{call}_call"), ("call_id",)

@@ -1,4 +1,4 @@
-"""Pages of items over pages of messages: the cost of one depends on its size, not on the history."""
+"""Pages of items, read from pages of messages, so that their cost does not depend on the length of the history."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST_DELETED = 10_000
 
 
 def message_ids(item_id: str) -> list[str]:
-    """The messages that an item's id may belong to: the one of that name, or the one that it is a part of."""
+    """Returns the ids of messages that may contain an item: a message with its id, or one that it is a part of."""
     part = openai_items.split_id(item_id)
     return [item_id] if part is None else [item_id, part[0]]
 
 
 async def find_item(store: Store, conversation_id: str, item_id: str) -> tuple[Message, dict[str, Any]] | None:
-    """An item of a conversation, on whichever branch, and the message that it is or is a part of."""
+    """Returns an item of a conversation, on any branch, and its message; None if there is none."""
     for id in message_ids(item_id):
         try:
             message = await store.get_message(conversation_id, id)
@@ -34,9 +34,9 @@ async def find_item(store: Store, conversation_id: str, item_id: str) -> tuple[M
 
 
 class DeletedItems:
-    """Where items were that are deleted: whoever deletes while paging goes on from there.
+    """The positions of recently deleted items, so that clients can delete items while they page.
 
-    Ids and places only, in the memory of the process, and no more than the newest.
+    Contains only ids and cursors, in memory, for a limited number of items.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class DeletedItems:
 async def items(
     store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: DeletedItems
 ) -> tuple[list[dict[str, Any]], bool]:
-    """A page of items, and whether there are more."""
+    """Returns a page of items, and whether there are more."""
     found, messages = await _from(store, conversation_id, order, limit, after, deleted)
     for message in messages:
         found += _in_order(openai_items.items_of(message), order)
@@ -66,7 +66,7 @@ async def items(
 async def _from(
     store: Store, conversation_id: str, order: Order, limit: int, after: str | None, deleted: DeletedItems
 ) -> tuple[list[dict[str, Any]], Messages]:
-    """The rest of the message in which the last page ended, and the messages behind it."""
+    """Returns the remaining items of the message in which the last page ended, and the messages after it."""
     try:
         return [], await store.get_messages(conversation_id, limit=limit, order=order, after=after)
     except MessageNotFound:
@@ -100,7 +100,7 @@ async def _part(store: Store, conversation_id: str, item_id: str) -> Message | N
 async def no_such_place(
     store: Store, conversation_id: str, id: str, param: str, what: str = "Conversation"
 ) -> WireError:
-    """Why there is nothing to page from: no such conversation, or nothing of this id in it."""
+    """Returns the error for an unknown cursor: the conversation or the item does not exist."""
     await conversations.require(store, conversation_id, what)
     return invalid(f"Invalid '{param}': there is no item with id '{id[:256]}' here.", param)
 

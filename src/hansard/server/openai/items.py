@@ -1,4 +1,4 @@
-"""The items of a conversation: added, listed, found, deleted."""
+"""The items of a conversation: add, list, get, delete."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _INCLUDE = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){1,8}")
 
 
 def check_include(request: WireRequest) -> None:
-    """Nothing is ever left out of an item, so there is nothing to add: new names are taken, nonsense is not."""
+    """Checks the syntax of `include`. It has no effect: items are always complete."""
     for name in request.query.get("include", ()):
         if not _INCLUDE.fullmatch(name):
-            raise invalid(f"Invalid value: '{name[:80]}' is nothing that can be included.", "include")
+            raise invalid(f"Invalid value: '{name[:80]}' cannot be included.", "include")
 
 
 @routes.post(ALL, query=("include",))
 async def create_items(request: WireRequest) -> dict[str, Any]:
-    """Adds up to 20 items, all or nothing. A retry of an SDK is answered as the first time."""
+    """Adds up to 20 items, all or nothing. An SDK's retry gets the same answer as the first request."""
     check_include(request)
     only(request.body, "items")
     items = items_given(request.body, "items", required=True)
@@ -39,12 +39,16 @@ async def create_items(request: WireRequest) -> dict[str, Any]:
 
 
 async def add(request: WireRequest, conversation_id: str, items: list[Any]) -> list[Message]:
-    mark = retries.mark_of(request, conversation_id)
-    async with request.services.retries.one_at_a_time(mark):
-        # Checked before anything is looked up: what is wrong is wrong on a retry too.
-        messages = conversations.messages_given(items, _new_ids(request, conversation_id, mark))
-        fresh = sum(1 for message in messages if message.id.endswith(mark))
-        if request.is_retry and fresh and (found := await retries.find_stored(request, conversation_id, mark, fresh)):
+    fingerprint = retries.fingerprint_of(request, conversation_id)
+    async with request.services.retries.one_at_a_time(fingerprint):
+        # Validate before looking for a first request: invalid items are invalid in a retry, too.
+        messages = conversations.messages_given(items, _new_ids(request, conversation_id, fingerprint))
+        fresh = sum(1 for message in messages if message.id.endswith(fingerprint))
+        if (
+            request.is_retry
+            and fresh
+            and (found := await retries.find_stored(request, conversation_id, fingerprint, fresh))
+        ):
             messages = conversations.messages_given(items, retries.stored_ids(found))
         try:
             appended = await request.store.append(conversation_id, messages, create=False, on_duplicate="error")
@@ -56,18 +60,18 @@ async def add(request: WireRequest, conversation_id: str, items: list[Any]) -> l
     return appended.messages
 
 
-def _new_ids(request: WireRequest, conversation_id: str, mark: str) -> NewId:
-    """With an `Idempotency-Key` the ids come from the key: then a repeated request needs no count."""
+def _new_ids(request: WireRequest, conversation_id: str, fingerprint: str) -> NewId:
+    """Returns how to create ids. With an `Idempotency-Key` they are derived from the key."""
     key = request.headers.get(b"idempotency-key")
     if key is None:
-        return retries.new_ids(mark)
+        return retries.new_ids(fingerprint)
     name = key.decode("latin-1")
     return lambda prefix, number: idempotency.id_from(name, prefix, conversation_id, str(number))
 
 
 @routes.get(ALL, query=("limit", "order", "after", "include"))
 async def list_items(request: WireRequest) -> dict[str, Any]:
-    """A page of items, newest first unless told otherwise."""
+    """A page of items, newest first by default."""
     check_include(request)
     found, has_more = await item_pages.items(
         request.store,
@@ -90,7 +94,7 @@ async def get_item(request: WireRequest) -> dict[str, Any]:
 
 @routes.delete(ONE)
 async def delete_item(request: WireRequest) -> dict[str, Any]:
-    """Deletes an item, and gives the conversation. One of several items of a message takes the message with it."""
+    """Deletes an item with its whole message, and returns the conversation."""
     message, _ = await _find(request, *request.path)
     if not await request.store.delete_message(request.path[0], message.id):
         raise not_found("Item", request.path[1])

@@ -1,4 +1,4 @@
-"""`GET /models`: what the model endpoint has to offer, as it says it. Clients look there before they ask anything."""
+"""`GET /models`: the models of the endpoint, passed on unchanged. Some clients list them before any other request."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def list_models(request: WireRequest) -> HttpResponse:
 
 @routes.get("/models/{model}", is_slow=True)
 async def get_model(request: WireRequest) -> HttpResponse:
-    """One of them."""
+    """One model of the endpoint."""
     id = request.path[0]
     if not id or not _STEPS.isdisjoint(id.replace("\\", "/").split("/")):
-        # It would lead elsewhere, there or on the way, with a key that is only for what is passed on.
+        # Refuse path traversal: the request has the operator's key.
         raise not_found("Model", id)
     return await _passed(request, "/models/" + quote(id, safe=""))
 

@@ -1,10 +1,10 @@
-"""`GET /realtime` by WebSocket: the conversation events of OpenAI's Realtime API, over a stored conversation.
+"""`GET /realtime` over a WebSocket: the conversation events of OpenAI's Realtime API, for a stored conversation.
 
-`realtime.connect` of the SDKs writes, reads, deletes and truncates items; `conversation` in the query names the one
-that is meant, else a new one is made. There is no model here: what asks for one is answered with an error, and the
-session goes on; `relay` passes sessions on to one. Items are messages of the format `openai.responses`, as on every
-other way in. Each event is let in, counted and audited like a request of its own: a session may outlive its key by
-years.
+Clients use `realtime.connect` of the SDKs to create, retrieve, delete and truncate items. `conversation` in the query
+names the conversation; by default, a new one is created. There is no model: events that need one get an error, and the
+session continues. `realtime_relay` passes sessions on to a model. Items are messages of the format `openai.responses`,
+as on all other routes. Each event is authorized, counted and audited like a request, because a session may outlive its
+key.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _LOG = logging.getLogger("hansard.server")
 _SWITCHED = 101
 _NOT_TEXT, _NO_LONGER, _FAILED = 1003, 1008, 1011
 _SHOWN = 256
-"""Characters of a name that the audit log keeps: a client may make up any."""
+"""Characters of an id that are written to the audit log: clients may send ids of any length."""
 _ROOT = "root"
 _ATTEMPTS = 20
-"""To put an item between others while others write."""
+"""Attempts to insert an item between others during concurrent writes."""
 _PROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 _MODEL = ("response.", "input_audio_buffer.", "output_audio_buffer.")
@@ -55,7 +55,7 @@ Emit = Callable[[Event], Awaitable[None]]
 
 
 class Guard:
-    """What a session's events pass: authorisation before they are done, the audit before they are answered."""
+    """Authorizes a session's events before they are handled, and audits them before they are answered."""
 
     def __init__(self, handshake: WireRequest) -> None:
         self._handshake = handshake
@@ -63,7 +63,7 @@ class Guard:
         self._event = handshake
 
     def started(self, conversation_id: str) -> None:
-        """The handshake is about to be answered."""
+        """Audits the handshake before it is answered."""
         self._handshake.extra_ids = {"conversation_id": conversation_id}
         self._context.observe(self._handshake, _SWITCHED)
 
@@ -72,9 +72,9 @@ class Guard:
         return self._context.auth.is_still_valid(self._handshake.known_caller)
 
     def admit(self, text: str, *, counts: bool = True) -> None:
-        """Refuses an event: `Unauthenticated` ends the session, any other error only the event.
+        """Authorizes an event, or raises. `Unauthenticated` ends the session, other errors refuse only the event.
 
-        One that does not count as a request is only weighed.
+        If `counts` is false, only the bytes of the event are counted, not a request.
         """
         caller = self._handshake.known_caller
         self._event = self._handshake.new_event(len(text.encode()))
@@ -83,7 +83,7 @@ class Guard:
         self._context.auth.charge(caller, self._event.received)
 
     def observe(self, on: dict[str, str], failure: Exception | None) -> None:
-        """Tells those who observe of an event, before it is answered."""
+        """Calls the observers for an event, before it is answered."""
         self._event.extra_ids = on
         if failure is None:
             self._context.observe(self._event, 200)
@@ -93,7 +93,7 @@ class Guard:
 
 
 class RealtimeSession:
-    """One connection and the conversation behind it."""
+    """One connection and its conversation."""
 
     def __init__(
         self, store: Store, conversation_id: str, model: str | None, send: Emit, guard: Guard, retries: Retries
@@ -123,7 +123,7 @@ class RealtimeSession:
         await self._flush()
 
     async def handle(self, text: str) -> None:
-        """One event of the client. What is wrong with it is said, and the session goes on."""
+        """Handles one event of the client. An invalid event gets an error, and the session continues."""
         event: Event = {}
         failure: Exception | None = None
         try:
@@ -139,7 +139,7 @@ class RealtimeSession:
         await self._flush()
 
     def _about(self, event: Event) -> dict[str, str]:
-        """What an event is about, for the audit: ids only."""
+        """Returns the ids of an event for the audit log."""
         item = event.get("item")
         given = event.get("item_id") or (item.get("id") if isinstance(item, dict) else None)
         made = next((answer["item"]["id"] for answer in self._answers if "item" in answer), None)
@@ -148,7 +148,7 @@ class RealtimeSession:
         return {"conversation_id": self._id, **shown}
 
     def _emit(self, event: Event) -> None:
-        """Held back until the event that it answers was audited."""
+        """Queues an event until the event that it answers was audited."""
         self._answers.append(event)
 
     async def _flush(self) -> None:
@@ -159,9 +159,9 @@ class RealtimeSession:
     def _handler(self, kind: str) -> Callable[[Event], Awaitable[None]]:
         found = self._handlers.get(kind)
         if found is None and kind.startswith(_MODEL):
-            raise WireError(501, f"There is no model here to answer '{kind}'.", param="type", code="no_upstream")
+            raise WireError(501, f"There is no model to handle '{kind}'.", param="type", code="no_upstream")
         if found is None:
-            raise invalid(f"Invalid value: '{kind[:80]}' is no event of a client.", "type")
+            raise invalid(f"Invalid value: '{kind[:80]}' is not a client event.", "type")
         return found
 
     async def _update(self, event: Event) -> None:
@@ -192,17 +192,17 @@ class RealtimeSession:
         raise _duplicate_id(id)
 
     async def _append(self, message: Message) -> str | None:
-        """Adds a message at the end. One that is deleted meanwhile stays deleted."""
+        """Appends a message. If the conversation was deleted meanwhile, it is not created again."""
         newest = await self._store.get_messages(self._id, last=1, blobs="refs")
         try:
             await self._store.append(self._id, [message], create=False, on_duplicate="error")
         except Conflict as error:
-            # Another session has taken the id since it was looked for.
+            # Another session has used the id since the check.
             raise conversations.duplicate(error, "item.id") from error
         return newest[0].id if newest else None
 
     async def _insert(self, message: Message, previous: Any) -> str | None:
-        """Puts a message elsewhere than at the end. Who is overtaken by another writer looks again."""
+        """Inserts a message before the end. Retries after a conflict with another writer."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await self._replace(message, previous)
@@ -213,7 +213,7 @@ class RealtimeSession:
         raise AssertionError("the last attempt returns or raises")
 
     async def _replace(self, message: Message, previous: Any) -> str | None:
-        """A snapshot of the whole, with the message in its place: nobody may come between."""
+        """Replaces all messages, with the new one inserted, by compare-and-swap."""
         found = await conversations.require(self._store, self._id)
         history = [each async for each in self._store.iter_messages(self._id)]
         places = {each.id: number + 1 for number, each in enumerate(history)}
@@ -245,7 +245,7 @@ class RealtimeSession:
         self._emit({"type": "conversation.item.deleted", "item_id": message.id})
 
     async def _truncate(self, event: Event) -> None:
-        """Takes the words that nobody heard out of the history: they are not known by their time, so all of them go."""
+        """Removes a transcript that was not fully played. Words have no times, so the whole transcript is removed."""
         message, index, end = await self._find(event), event.get("content_index", 0), event.get("audio_end_ms")
         parts = message.content.get("content") if isinstance(message.content, dict) else None
         if type(index) is not int or type(end) is not int or end < 0:
@@ -253,12 +253,18 @@ class RealtimeSession:
         if message.role != "assistant" or not isinstance(parts, list) or not 0 <= index < len(parts):
             raise invalid("Only a part of an assistant's message can be truncated.", "content_index")
         if not isinstance(parts[index], dict):
-            raise invalid("This part has nothing that could be truncated.", "content_index")
+            raise invalid("This part cannot be truncated.", "content_index")
         cut = {name: value for name, value in parts[index].items() if name not in ("transcript", "audio")}
         content = {**message.content, "content": [*parts[:index], {**cut, "audio_end_ms": end}, *parts[index + 1 :]]}
         await self._store.update_message(self._id, message.id, content=content, format=message.format)
-        told = {"item_id": message.id, "content_index": index, "audio_end_ms": end}
-        self._emit({"type": "conversation.item.truncated", **told})
+        self._emit(
+            {
+                "type": "conversation.item.truncated",
+                "item_id": message.id,
+                "content_index": index,
+                "audio_end_ms": end,
+            }
+        )
 
 
 def _duplicate_id(id: str) -> WireError:
@@ -266,13 +272,13 @@ def _duplicate_id(id: str) -> WireError:
 
 
 def error_event(failure: Exception, event_id: Any) -> Event:
-    """What is wrong with an event of the client, or with the session."""
+    """Returns the error event for a client event or the session."""
     error = wire_error(failure, is_trusted=False).error()
     return {"type": "error", "error": {**error, "event_id": event_id}}
 
 
 def encoded(event: Event) -> str:
-    """An event of our own, as it goes over the wire."""
+    """Encodes an event with a new id."""
     return msgspec.json.encode({"event_id": ids.new_id("event_"), **event}).decode()
 
 
@@ -298,9 +304,9 @@ class Handshake(Struct, frozen=True):
     """What a handshake asks for."""
 
     conversation: str | None
-    """None: a new one."""
+    """None for a new conversation."""
     creates: bool
-    """The conversation is made when it is missing."""
+    """A missing conversation is created."""
     relay: bool
     replay: bool
     keep_audio: bool
@@ -333,7 +339,7 @@ def _flag(given: dict[str, str], name: str, usual: bool) -> bool:
 
 
 def with_key(headers: dict[bytes, bytes], subprotocols: Iterable[str]) -> dict[bytes, bytes]:
-    """The headers, with the key that a browser sends as a subprotocol: it can send no header of its own."""
+    """Returns the headers with the key that a browser sends as a subprotocol, because it cannot set headers."""
     sent = next((each for each in subprotocols if each.startswith(_KEY)), None)
     if sent is None or b"authorization" in headers:
         return headers
@@ -341,18 +347,18 @@ def with_key(headers: dict[bytes, bytes], subprotocols: Iterable[str]) -> dict[b
 
 
 def subprotocol(socket: WebSocket) -> str | None:
-    """The one that is agreed on: a browser breaks off when none of those that it offers is."""
+    """Returns the subprotocol to accept: browsers close the connection if none of theirs is accepted."""
     return _PROTOCOL if _PROTOCOL in socket.scope.get("subprotocols", ()) else None
 
 
 async def check_conversation(store: Store, handshake: Handshake) -> None:
-    """Refuses a conversation that must be there, and is not."""
+    """Raises 404 if a conversation that must exist does not."""
     if handshake.conversation is not None and not handshake.creates:
         await conversations.require(store, handshake.conversation)
 
 
 async def open_conversation(store: Store, handshake: Handshake) -> str:
-    """The conversation of a session, made where it is missing."""
+    """Returns the id of the session's conversation, creating it if needed."""
     id = handshake.conversation or conversations.fresh_id("conv_")
     if handshake.conversation is None or (handshake.creates and await store.get_conversation(id) is None):
         await store.create_conversation(id)
@@ -360,11 +366,11 @@ async def open_conversation(store: Store, handshake: Handshake) -> str:
 
 
 async def realtime(_: object) -> None:
-    """A WebSocket on a conversation. The route has a name and a scope; `serve` does the work."""
+    """Opens a WebSocket on a conversation. Declares the route's name and scope; `serve` does the work."""
 
 
 async def serve(socket: WebSocket, store: Store, handshake: Handshake, guard: Guard, retries: Retries) -> None:
-    """A session, from the handshake to the end. The caller was let in."""
+    """Serves a session from the handshake to its end. Callers must have authorized the request."""
     await check_conversation(store, handshake)
     id = await open_conversation(store, handshake)
     guard.started(id)
@@ -378,7 +384,7 @@ async def serve(socket: WebSocket, store: Store, handshake: Handshake, guard: Gu
         await session.start()
         while (text := await _next(socket)) is not None:
             await session.handle(text)
-        await socket.close(_NOT_TEXT, "events are texts")
+        await socket.close(_NOT_TEXT, "events must be text")
     except WebSocketDisconnect:
         return
     except Unauthenticated:
@@ -389,7 +395,7 @@ async def serve(socket: WebSocket, store: Store, handshake: Handshake, guard: Gu
 
 
 async def _next(socket: WebSocket) -> str | None:
-    """The next event; None for what is no text."""
+    """Returns the next event; None for a binary message."""
     message = await socket.receive()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"])

@@ -1,9 +1,9 @@
-"""`GET /realtime`, passed on to a model endpoint: a live session, recorded as it goes.
+"""`GET /realtime`, relayed to a model endpoint: a live session that is recorded.
 
-Texts go through as they are, both ways. What the endpoint says is recorded before the client hears it, by
-`hansard.realtime.Recorder`. What is stored already is given to the endpoint first, before anything of the client. When
-either side ends, the other is ended with the same code; what the endpoint has said until then is still recorded, and
-what it had begun is interrupted. A session that cannot be recorded is ended, and says so.
+Events are relayed unchanged in both directions. `hansard.realtime.Recorder` records the endpoint's events before they
+are sent to the client. The stored history is sent to the endpoint first, before any event of the client. When one side
+closes, the other is closed with the same code; what the endpoint has sent until then is still recorded, and incomplete
+messages are stored as interrupted. A session that cannot be recorded is closed with an error.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
 PASSED = ("model", "intent", "call_id")
-"""What of the query is for the endpoint."""
+"""Query parameters that are passed on to the endpoint."""
 _PASSED_HEADERS = (b"openai-beta", b"openai-safety-identifier")
 _PASSED_PROTOCOLS = ("realtime", "openai-beta.")
 _AUDIO = "input_audio_buffer.append"
-"""Comes many times a second: weighed, but neither counted as a request nor audited."""
+"""Arrives many times a second: its bytes are counted, but it is neither counted as a request nor audited."""
 _DONE, _GOING_AWAY, _NOT_TEXT, _NO_LONGER, _FAILED = 1000, 1001, 1003, 1008, 1011
 _NO_CODE, _NO_CLOSE, _NO_TLS = 1005, 1006, 1015
-"""Codes that nobody sends: they say that there was none."""
+"""Codes that are never sent: they mean that there was no close frame or no code in it."""
 _CHECK_SECONDS = 1.0
-"""Seconds between two looks at the key and at the recording."""
+"""Seconds between two checks of the key and the recording."""
 _GRACE = 3.0
-"""Seconds for which the last words of the endpoint are passed on to a client that does not read them."""
+"""Seconds to relay the endpoint's last events to a client that does not read them."""
 _NOT_RECORDED = "not_recorded"
 _SHOWN = 256
 _LOG = logging.getLogger("hansard.server")
@@ -55,7 +55,7 @@ class SessionEnd(NamedTuple):
     code: int
     reason: str = ""
     failure: Exception | None = None
-    """What the client is told before."""
+    """Sent to the client as an error event before the close."""
     by_client: bool = False
 
 
@@ -64,7 +64,7 @@ class _Item(Struct):
 
 
 class _ClientEvent(Struct):
-    """What matters here of an event of the client."""
+    """The fields of a client event that the relay needs."""
 
     type: Any = None
     event_id: Any = None
@@ -78,7 +78,7 @@ _decode = msgspec.json.Decoder(_ClientEvent).decode
 async def serve(
     socket: WebSocket, store: Store, handshake: Handshake, guard: Guard, upstream: Upstream, context: ServerContext
 ) -> None:
-    """A session, from the handshake to the end. The endpoint has taken it before the client is told so."""
+    """Serves a session from the handshake to its end. The endpoint is connected before the client is accepted."""
     await realtime.check_conversation(store, handshake)
     query = {name: value for name, value in handshake.query.items() if name in PASSED}
     headers = {
@@ -90,8 +90,8 @@ async def serve(
     with context.relay_sessions.open_session():
         async with upstream.listen(realtime.PATH, query, headers, protocols) as connection:
             id = await realtime.open_conversation(store, handshake)
-            # Not made again: one that is deleted while a session goes on stays deleted.
-            # Who joins a call that is going on may meet what was recorded of it before.
+            # create=False: if the conversation is deleted during the session, it is not created again.
+            # With a call_id, the client joins a running call, of which a part may already be recorded.
             fresh = "call_id" not in query
             recorder = Recorder(store, id, create=False, fresh=fresh, keep_audio=handshake.keep_audio)
             guard.started(id)
@@ -114,9 +114,9 @@ class Relay:
         self._shutdown = context.shutdown
         self._patience = context.settings.recording_seconds
         self._is_client_gone = False
-        """The client is."""
+        """The client has disconnected."""
         self._is_closed = False
-        """The recording is."""
+        """The recorder is closed."""
 
     async def run(self, *, replay: bool) -> None:
         from_endpoint = asyncio.create_task(self._from_endpoint())
@@ -136,10 +136,10 @@ class Relay:
             if not self._is_closed:
                 await self._recorder.close()
 
-    # What goes through
+    # Relaying
 
     async def _from_endpoint(self) -> SessionEnd:
-        """From the endpoint to the client, until the endpoint has ended."""
+        """Relays events from the endpoint to the client until the endpoint closes."""
         while True:
             try:
                 said = await self._upstream.recv()
@@ -156,7 +156,7 @@ class Relay:
         try:
             await (self._client.send_text(said) if isinstance(said, str) else self._client.send_bytes(said))
         except (WebSocketDisconnect, RuntimeError):
-            # Its end is heard where the client is listened to.
+            # `_from_client` will notice the disconnect.
             self._is_client_gone = True
 
     def _ended_by_upstream(self) -> SessionEnd:
@@ -166,7 +166,7 @@ class Relay:
         return SessionEnd(_DONE if code == _NO_CODE else code, self._upstream.close_reason or "")
 
     async def _from_client(self, from_endpoint: asyncio.Task[SessionEnd], replay: bool) -> SessionEnd:
-        """From the client to the endpoint, until the client has ended."""
+        """Relays events from the client to the endpoint until the client closes."""
         try:
             if not await self._recorder.flush():
                 return SessionEnd(_FAILED, Unavailable.code, Unavailable("the store does not answer"))
@@ -178,7 +178,7 @@ class Relay:
                     return _ended_by_client(message)
                 text = message.get("text")
                 if text is None:
-                    return SessionEnd(_NOT_TEXT, "events are texts")
+                    return SessionEnd(_NOT_TEXT, "events must be text")
                 if await self._may_pass(text):
                     await send_text(self._upstream, text)
                     self._relay_sessions.from_clients += 1
@@ -186,7 +186,7 @@ class Relay:
             return await asyncio.shield(from_endpoint)
 
     async def _may_pass(self, text: str) -> bool:
-        """Whether an event may be passed on. One that may not is answered, and the session goes on."""
+        """Whether an event may be relayed. A refused event gets an error, and the session continues."""
         event = _client_event(text)
         counts = event.type != _AUDIO
         failure: Exception | None = None
@@ -205,28 +205,28 @@ class Relay:
         return False
 
     def _refuse_earlier_id(self, event: _ClientEvent) -> None:
-        """An id from before the session is one that the endpoint does not know: the item would be taken for that."""
+        """Refuses an item id from before the session. The endpoint would accept it, but the recorder has stored it."""
         id = event.item.id if event.item is not None else None
         if event.type == "conversation.item.create" and isinstance(id, str) and self._recorder.is_earlier(id):
             raise conversations.duplicate(f"id {id!r} is in the conversation already", "item.id")
 
     def _about(self, event: _ClientEvent) -> dict[str, str]:
-        """For the audit: ids only."""
+        """Returns the ids of an event for the audit log."""
         named = {"event": event.type, "item_id": event.item_id or (event.item.id if event.item is not None else None)}
         shown = {name: value[:_SHOWN] for name, value in named.items() if isinstance(value, str)}
         return {"conversation_id": self._recorder.conversation_id, **shown}
 
-    # What must hold
+    # Supervision
 
     async def _watch_session(self) -> SessionEnd:
-        """Ends the session with its key, and when it can no longer be recorded."""
+        """Ends the session when its key is no longer valid or the session can no longer be recorded."""
         behind_since: float | None = None
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             if not self._guard.is_still_valid():
                 return SessionEnd(_NO_LONGER, failure=Unauthenticated("the key is no longer valid"))
             if self._recorder.counts.refused:
-                return self._unrecorded("The store refuses what was said: the session can no longer be recorded.")
+                return self._unrecorded("The store refuses a message: the session can no longer be recorded.")
             if not self._recorder.is_behind or await self._recorder.flush():
                 behind_since = None
                 continue
@@ -240,10 +240,10 @@ class Relay:
     # The end
 
     async def _finish(self, end: SessionEnd, from_endpoint: asyncio.Task[SessionEnd]) -> None:
-        """Ends the endpoint's side, records its last words, and only then ends the client's."""
+        """Closes the endpoint, records its last events, and then closes the client."""
         self._is_client_gone = self._is_client_gone or end.by_client
         closing = asyncio.create_task(close_connection(self._upstream, end.code, end.reason))
-        # It reads to the end by itself, unless the client keeps it waiting. What it waits with is recorded.
+        # The task reads to the end by itself, unless it waits for the client. The event it waits with is recorded.
         await asyncio.wait({from_endpoint}, timeout=_GRACE)
         if not from_endpoint.done():
             self._is_client_gone = True
@@ -255,7 +255,7 @@ class Relay:
         if not is_stored:
             self._relay_sessions.unrecorded += 1
             if end.failure is None:
-                end = self._unrecorded("The store does not answer: it lacks what was said last.")
+                end = self._unrecorded("The store does not answer: the last messages are not recorded.")
         await self._close_client(end)
 
     async def _close_client(self, end: SessionEnd) -> None:
@@ -271,7 +271,7 @@ class Relay:
 
 
 class _Sending:
-    """The endpoint, as a recorder speaks to one."""
+    """The endpoint as the connection that `Recorder.restore` needs."""
 
     def __init__(self, upstream: ClientConnection) -> None:
         self._upstream = upstream
@@ -281,7 +281,7 @@ class _Sending:
 
 
 def _client_event(text: str) -> _ClientEvent:
-    """What is no event says nothing: the endpoint will say what is wrong with it."""
+    """Decodes an event; returns an empty one if it is not valid: the endpoint will report that."""
     try:
         return _decode(text)
     except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -289,7 +289,7 @@ def _client_event(text: str) -> _ClientEvent:
 
 
 def _ended_by_client(message: Any) -> SessionEnd:
-    """One that says nothing of a close has been lost."""
+    """Returns how the client ended the session. Without a close frame, the connection was lost."""
     if "reason" not in message:
         return SessionEnd(_GOING_AWAY, by_client=True)
     code = message["code"]
@@ -298,11 +298,11 @@ def _ended_by_client(message: Any) -> SessionEnd:
 
 async def _stopped(stop: asyncio.Event) -> SessionEnd:
     await stop.wait()
-    return SessionEnd(_GOING_AWAY, "the server ends")
+    return SessionEnd(_GOING_AWAY, "the server is shutting down")
 
 
 def _end_of(task: asyncio.Task[SessionEnd]) -> SessionEnd:
-    """How a task says that the session ends, or why it failed."""
+    """Returns the result of a task, or its failure, as the end of the session."""
     failure = task.exception()
     if failure is None:
         return task.result()

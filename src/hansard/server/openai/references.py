@@ -1,9 +1,9 @@
-"""Items that the input of a response names by their ids instead of sending them: `{"type": "item_reference", "id"}`.
+"""Item references: `{"type": "item_reference", "id"}` in the input of a response.
 
-Ids of messages are unique in a conversation, not in a tenant. So an index in records says in which conversations an
-item is: the namespace ends in the item's id, the key is the conversation's id, and the record goes when its
-conversation goes. It lies in the tenant's space and holds ids only; the item itself is read through the caller's own
-view, which is the wall. A look into the index is one bounded scan, however much is stored.
+Message ids are unique in a conversation, not in a tenant. So an index of records maps items to conversations: the
+namespace ends in the item's id, the key is the conversation's id, and the record is deleted with its conversation. The
+index is shared by the tenant and contains ids only; items are read through the caller's view, which enforces isolation.
+A lookup is one bounded scan, however much is stored.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 _ITEMS = ("openai", "items")
 _MOST_PLACES = 20
-"""Conversations that are looked into for one item."""
+"""Conversations to search for one item."""
 _KIND = "item_reference"
 
 
 class ResolvedInput(Struct, frozen=True):
-    """The input of a response with items in the place of references."""
+    """The input of a response, with references replaced by items."""
 
     items: list[Any]
     named: frozenset[int]
-    """The numbers of those that a reference named."""
+    """The numbers of the items that replaced a reference."""
 
 
 class References:
-    """The index of items, and what references name."""
+    """The index of items, by which references are resolved."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def add(self, view: Store, conversation_id: str, ids: Iterable[str]) -> None:
-        """Remembers where items are, for as long as their conversation is there."""
+        """Adds items to the index, for as long as their conversation exists."""
         if not view.capabilities.records:
             return
         batch = [Put((*_ITEMS, id), conversation_id, True, conversation_id=conversation_id) for id in ids]
@@ -53,7 +53,7 @@ class References:
     async def resolve(
         self, view: Store, given: list[Any], history: Iterable[Message], conversation_id: str | None
     ) -> ResolvedInput:
-        """The input with every reference replaced by its item. What the history holds already is left out."""
+        """Replaces every reference by its item. Leaves out items that the history already contains."""
         if not any(_is_reference(item) for item in given):
             return ResolvedInput(given, frozenset())
         said = {message.id for message in history}
@@ -71,9 +71,9 @@ class References:
         return ResolvedInput(items, frozenset(named.values()))
 
     async def _find(self, view: Store, id: str, conversation_id: str | None) -> dict[str, Any]:
-        """The item, from the conversation or any other that the caller sees."""
+        """Returns the item, from this conversation or any other in the caller's view."""
         if conversation_id is not None and (here := await item_pages.find_item(view, conversation_id, id)) is not None:
-            # Stored on another branch: a copy of it needs an id of its own.
+            # The item is on another branch: its copy needs a new id.
             return {name: value for name, value in here[1].items() if name != "id"}
         found: list[dict[str, Any]] = []
         for place in await self._places(view, id):
@@ -97,7 +97,7 @@ class References:
             try:
                 page = await records.scan((*_ITEMS, message_id), exact=True, limit=_MOST_PLACES)
             except ValidationError:
-                continue  # no id of ours: empty, or too long
+                continue  # not a valid id: empty or too long
             places += [record.key for record in page.items if record.key not in places]
         return places
 

@@ -1,7 +1,6 @@
-"""The events of a response that is stored: what a stream of it would have said, made from the response itself.
+"""The stream events of a stored response, derived from the response itself.
 
-The same response makes the same events with the same numbers, whichever process is asked, and however often. A text is
-one delta.
+The same response always produces the same events with the same numbers, in every process. Each text is one delta.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from typing import Any
 Event = dict[str, Any]
 
 _ENDS = {"completed": "response.completed", "failed": "response.failed"}
-"""What the last event is called. There is no event for what was cancelled: it ends as incomplete."""
+"""Types of the last event. There is none for cancelled responses: they end as incomplete."""
 _UNKNOWN_YET = dict.fromkeys(("completed_at", "error", "incomplete_details"))
 
 
 def opening(response: dict[str, Any]) -> Iterator[Event]:
-    """The events that come before anything was said: all that a response has while it is under way."""
+    """Yields the events before any output. A response in progress has only these."""
     begun = {**response, **_UNKNOWN_YET, "status": "in_progress", "output": []}
     begun.pop("usage", None)
     for number, kind in enumerate(("response.created", "response.in_progress")):
@@ -25,7 +24,7 @@ def opening(response: dict[str, Any]) -> Iterator[Event]:
 
 
 def of(response: dict[str, Any]) -> Iterator[Event]:
-    """All events of a response that has come to its end."""
+    """Yields all events of a finished response."""
     for number, event in enumerate(_unnumbered(response)):
         yield {**event, "sequence_number": number}
 
@@ -42,7 +41,7 @@ def _unnumbered(response: dict[str, Any]) -> Iterator[Event]:
 
 
 def _begun(item: dict[str, Any]) -> dict[str, Any]:
-    """An item before anything was said in it."""
+    """Returns an item without its content."""
     empty: dict[str, Any] = {
         "message": {"content": []},
         "reasoning": {"summary": []},

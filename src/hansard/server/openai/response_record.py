@@ -1,11 +1,11 @@
-"""The record of a response: where it lies, what it holds, and how a response is made from it again.
+"""The record of a response: where it is stored, what it contains, and how the response is restored from it.
 
-A response that was answered is an envelope and the ids of its messages: what was asked and answered lies in the
-conversation and nowhere else, so what is deleted there is not kept here. The record goes with the conversation.
+The record of an answered response contains an envelope and message ids. The messages themselves are stored in the
+conversation only, so that what is deleted there is gone. The record is deleted with the conversation.
 
-A response in the background has no messages until it is answered. Its record holds the input, and a lease, which the
-process that runs it renews. One whose lease has run out was left by a process that ended: it reads as failed, and
-nobody has to write that down.
+A background response has no messages until it is answered. Its record contains the input and a lease, which the process
+that works on it renews. If a lease has expired, that process has died: the response is reported as failed, without a
+write.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from hansard.store import Store
 
 NAMESPACE = ("openai", "responses")
 LONGEST = 200
-"""Bytes of the id of a response that can be kept."""
+"""Bytes of the longest response id that can be stored."""
 LEASE = timedelta(seconds=30)
 _KEPT_FOR = timedelta(days=30)
-"""How long a response is kept that belongs to no message: one that failed or was cancelled."""
+"""How long a response without messages is stored, because it failed or was cancelled."""
 _UNDER_WAY = ("queued", "in_progress")
 ENDED = {"code": "server_error", "message": "The server ended before the response was complete."}
 
 
 class ResponseRecord(Struct, frozen=True, omit_defaults=True):
-    """What is kept of a response."""
+    """What is stored of a response."""
 
     conversation: str | None = None
     last: str | None = None
-    """The last of its messages. None as long as there are none."""
+    """The id of its last message; None while there is none."""
     response: str = ""
-    """The response as JSON, without its output. Empty when it can only be gone on from."""
+    """The response as JSON, without its output. Empty if it can only be used as `previous_response_id`."""
     input: list[str] = []
-    """The ids of its messages: what was asked,"""
+    """The ids of its input messages."""
     output: list[str] = []
-    """and what was answered."""
+    """The ids of its output messages."""
     is_own: bool = False
-    """The conversation was made for this response, or for the one that it goes on from: nobody named it."""
+    """The conversation was created for this response or a previous one, and not named by the client."""
     items: list[dict[str, Any]] = []
-    """The input, where there are no messages."""
+    """The input, while there are no messages."""
     lease_until: datetime | None = None
     is_claimed: bool = False
-    """The answer is there, and is being stored: it is too late to cancel."""
+    """The answer is being stored, so it is too late to cancel."""
 
     @property
     def envelope(self) -> dict[str, Any]:
@@ -59,18 +59,18 @@ class ResponseRecord(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_leased(self) -> bool:
-        """Whether a process is at work on it."""
+        """Whether a process is working on it."""
         return self.lease_until is not None and self.lease_until > datetime.now(UTC)
 
     def changed(self, response: dict[str, Any], **changes: Any) -> ResponseRecord:
         return structs.replace(self, response=_text(response), **changes)
 
     def under_way(self, response: dict[str, Any], *, is_claimed: bool = False) -> ResponseRecord:
-        """The same with a new lease."""
+        """Returns the record with a new lease."""
         return self.changed(response, lease_until=datetime.now(UTC) + LEASE, is_claimed=is_claimed)
 
     def ended(self, status: str, error: dict[str, Any] | None = None) -> ResponseRecord:
-        """The same, with nobody at work on it."""
+        """Returns the record without a lease."""
         return self.changed({**self.envelope, "status": status, "error": error}, lease_until=None, is_claimed=False)
 
 
@@ -78,7 +78,7 @@ class FoundRecord(NamedTuple):
     record: ResponseRecord
     revision: int
     conversation_id: str | None
-    """The conversation that it goes with."""
+    """The conversation that the record belongs to."""
 
 
 def answered_record(
@@ -91,7 +91,7 @@ def answered_record(
     is_own: bool,
     is_claimed: bool = False,
 ) -> ResponseRecord:
-    """The record of a response whose messages are stored, or are about to be: then `is_claimed`."""
+    """Returns the record of a response whose messages are stored or, if `is_claimed`, about to be stored."""
     lease_until = datetime.now(UTC) + LEASE if is_claimed else None
     where = ResponseRecord(
         conversation, (said or asked)[-1].id, is_own=is_own, is_claimed=is_claimed, lease_until=lease_until
@@ -103,12 +103,12 @@ def answered_record(
 
 
 def _text(response: dict[str, Any]) -> str:
-    """As text: what an endpoint echoes may nest more deeply than a document of ours may."""
+    """Returns the response as text: an endpoint's JSON may be nested more deeply than a record's value may."""
     return msgspec.json.encode({name: value for name, value in response.items() if name != "output"}).decode()
 
 
 async def find(store: Store, id: str) -> FoundRecord | None:
-    """The record; None when there is none, also where it is behind a wall."""
+    """Returns the record; None if it does not exist or is outside of the view."""
     if not 0 < len(id.encode()) <= LONGEST:
         return None
     try:
@@ -121,7 +121,7 @@ async def find(store: Store, id: str) -> FoundRecord | None:
 
 
 async def require(store: Store, id: str) -> FoundRecord:
-    """The record of a response that can be asked for, or 404."""
+    """Returns the record of a response that can be retrieved, or raises 404."""
     found = await find(store, id)
     if found is None or not found.record.response:
         raise not_found("Response", id)
@@ -131,7 +131,7 @@ async def require(store: Store, id: str) -> FoundRecord:
 async def put(
     store: Store, id: str, record: ResponseRecord, *, revision: int | None, conversation_id: str | None
 ) -> int:
-    """Writes a record, and gives its revision. One without messages is not kept for ever."""
+    """Writes a record and returns its revision. Records without messages expire."""
     value = msgspec.to_builtins(record)
     expires = _KEPT_FOR if record.last is None else None
     written = await store.records.put(
@@ -141,7 +141,7 @@ async def put(
 
 
 async def response_object(store: Store, id: str, record: ResponseRecord) -> dict[str, Any]:
-    """The response as it is now. What was deleted from the conversation is missing."""
+    """Returns the response as it is now, without messages that were deleted from the conversation."""
     envelope = record.envelope
     if record.last is None:
         if envelope.get("status") in _UNDER_WAY and not record.is_leased:
@@ -152,13 +152,13 @@ async def response_object(store: Store, id: str, record: ResponseRecord) -> dict
         if record.is_claimed:
             is_ended = {} if record.is_leased else {"status": "failed", "error": ENDED}
             return {**envelope, "status": "in_progress", **is_ended, "output": []}
-        # It was never stored, or was deleted: nobody could go on from it either.
+        # The last message was never stored or was deleted, so the response cannot be continued either.
         raise not_found("Response", id)
     return {**envelope, "output": [item for message in said for item in openai_items.items_of(message)]}
 
 
 async def is_being_stored(store: Store, record: ResponseRecord) -> bool:
-    """Whether the answer is being stored at this moment."""
+    """Whether the answer is being stored."""
     if not (record.is_claimed and record.is_leased):
         return False
     return record.last is None or await message_of(store, record, record.last) is None

@@ -1,8 +1,8 @@
-"""`POST /responses`: passed on to a model endpoint, with the history of a conversation before it.
+"""`POST /responses`: passed on to a model endpoint, with the history of a conversation before its input.
 
-What was asked and what was answered are recorded together when the answer is complete, all or nothing. A response that
-breaks off, fails or is refused leaves no trace. `previous_response_id` works here whatever the endpoint keeps: a
-response has a record, which says where its messages are, and to go on from an older one makes a branch.
+Input and output are recorded together when the answer is complete, all or nothing. A response that is cut off, fails or
+is refused leaves no trace. `previous_response_id` does not depend on what the endpoint stores: each response has a
+record that names its messages. Continuing from an older response creates a branch.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from hansard.server.openai.wire_request import WireRequest, WireRoutes
 routes = WireRoutes()
 
 _ATTEMPTS = 5
-"""To record an answer where others record theirs."""
+"""Attempts to record an answer during concurrent writes."""
 _INSTEAD = ("conversation", "previous_response_id", "prompt")
-"""What a response may answer where nothing new is said."""
+"""Parameters with which `input` may be missing."""
 
 
 _NOT_ASKED = ("conversation", "previous_response_id", "background")
-"""What the endpoint is not asked: it is done here."""
+"""Parameters that are handled here and not sent to the endpoint."""
 
 
 class ResponsePlan(Struct, frozen=True):
-    """Where a response goes, and what goes before it."""
+    """The request to the endpoint, and where its answer is recorded."""
 
     conversation_id: str
     named: bool
-    """The caller named the conversation, so the answer names it too."""
+    """The client named the conversation, so the response contains it."""
     given: list[Message]
-    """What the caller sent, to be recorded with the answer."""
+    """The input, to be recorded with the answer."""
     body: dict[str, Any]
-    """What the endpoint is asked."""
+    """The body for the endpoint."""
     exists: bool
-    """The conversation does already."""
+    """The conversation exists."""
     at: Message | None = None
-    """The message after which it goes on, which need not be the newest."""
+    """The message to continue after, which need not be the newest."""
     is_own: bool = False
-    """The conversation is there for responses alone: nobody has named it."""
+    """The conversation was created for responses, and not named by the client."""
     revision: int = 0
-    """Of the record that waits for the answer; 0 where there is none yet."""
+    """The revision of the background response's record; 0 if there is none yet."""
     copies: frozenset[str] = frozenset()
-    """Those of `given` that a reference named: they are known where they were first."""
+    """Ids of `given` that came from references: they are already in the index."""
 
 
 @routes.post("/responses", is_slow=True)
 async def create_response(request: WireRequest) -> HttpResponse:
-    """Asks the model endpoint, with the history added, and records what was said."""
+    """Asks the model endpoint, with the history added, and records input and output."""
     if request.body.get("background"):
         return await _in_background(request)
     model_request = ModelRequest(request, _place(request.body))
@@ -83,7 +83,7 @@ async def create_response(request: WireRequest) -> HttpResponse:
 
 
 async def _in_background(request: WireRequest) -> HttpResponse:
-    """Answers with a response that is queued, or with the events of it, and leaves the rest to a task."""
+    """Starts a background response, and returns it as queued or as a stream of its events."""
     plan = await _plan(request)
 
     async def answered(response: dict[str, Any], revision: int) -> None:
@@ -104,7 +104,7 @@ async def _in_background(request: WireRequest) -> HttpResponse:
 
 
 def _place(body: dict[str, Any]) -> str | None:
-    """Where a response goes, as far as the request says it."""
+    """Returns the conversation or the previous response that the request names."""
     conversation, previous = _conversation(body), body.get("previous_response_id")
     return conversation if conversation is not None else f"after {previous}" if isinstance(previous, str) else None
 
@@ -115,7 +115,7 @@ async def _plan(request: WireRequest) -> ResponsePlan:
         raise invalid("Invalid type for 'model': expected a string.", "model", "invalid_type")
     conversation, previous = _conversation(body), body.get("previous_response_id")
     if conversation is not None and previous is not None:
-        raise invalid("Give 'conversation' or 'previous_response_id', not both.", "previous_response_id")
+        raise invalid("Send 'conversation' or 'previous_response_id', not both.", "previous_response_id")
     at, is_own = (None, conversation is None) if previous is None else await _last_message(request, previous)
     if at is not None:
         conversation = at.conversation_id
@@ -150,7 +150,7 @@ def _conversation(body: dict[str, Any]) -> str | None:
 
 
 async def _last_message(request: WireRequest, previous: Any) -> tuple[Message, bool]:
-    """The last message of a response, and whether its conversation is there for responses alone."""
+    """Returns the last message of a response, and whether its conversation was created for responses."""
     if not isinstance(previous, str) or not 0 < len(previous) <= response_record.LONGEST:
         raise invalid("Invalid type for 'previous_response_id'.", "previous_response_id", "invalid_type")
     found = await response_record.find(request.store, previous)
@@ -158,7 +158,7 @@ async def _last_message(request: WireRequest, previous: Any) -> tuple[Message, b
         raise not_found("Previous response", previous)
     record = found.record
     if record.conversation is None or record.last is None:
-        what = f"Previous response with id '{previous}' has no answer that could be gone on from."
+        what = f"Previous response with id '{previous}' has no answer to continue from."
         raise invalid(what, "previous_response_id", "previous_response_not_completed")
     try:
         return await request.store.get_message(record.conversation, record.last, blobs="refs"), record.is_own
@@ -178,14 +178,14 @@ def _input(body: dict[str, Any]) -> list[Any]:
 
 
 def _given(request: WireRequest, id: str, items: list[Any]) -> list[Message]:
-    return conversations.messages_given(items, retries.new_ids(retries.mark_of(request, id)), "input")
+    return conversations.messages_given(items, retries.new_ids(retries.fingerprint_of(request, id)), "input")
 
 
 async def _refuse_stored(request: WireRequest, id: str, given: list[Message]) -> None:
-    """Refuses what is stored already, on whichever branch: it would not be stored again on the one that is meant."""
-    mark = retries.mark_of(request, id)
+    """Refuses ids that are already stored on any branch: they would not be stored again."""
+    fingerprint = retries.fingerprint_of(request, id)
     for message in given:
-        if not message.id.endswith(mark) and await _is_taken(request, id, message.id):
+        if not message.id.endswith(fingerprint) and await _is_taken(request, id, message.id):
             raise conversations.duplicate(f"id {message.id!r} is in the conversation already", "input")
 
 
@@ -201,9 +201,9 @@ async def _is_taken(request: WireRequest, conversation_id: str, id: str) -> bool
 
 
 class Naming:
-    """The id by which a response is known here: the endpoint's, unless another response is known by it already.
+    """The id of a response: the endpoint's, unless another response already has it.
 
-    Some endpoints give every response the same id: whoever goes on from one must not find another conversation.
+    Some endpoints send the same id for every response. Continuing from one must not lead to another conversation.
     """
 
     def __init__(self, request: WireRequest) -> None:
@@ -234,10 +234,10 @@ async def _record(
     model_request: ModelRequest,
     shape: Callable[[dict[str, Any]], bytes],
 ) -> dict[str, Any]:
-    """Stores question and answer in one batch, and remembers where the response is. Gives it as it is known now.
+    """Stores input and output in one batch, writes the record, and returns the response with its final id.
 
-    Others may answer in the same conversation at the same moment, in this process and in others: who is overtaken looks
-    again which ids are free and where it goes on.
+    Other requests may write to the conversation at the same time, in this process or another. After a conflict, free
+    ids and the branch are determined again.
     """
     if request.body.get("store") is False and not plan.named:
         return response
@@ -251,7 +251,7 @@ async def _record(
             if not batch:
                 return response
             if plan.exists:
-                # First: what it says holds only if the batch is there, and if it is, those who go on must find it.
+                # Before the batch: the record is only valid if the batch is stored, and must exist once it is.
                 response = await _write_record(request, plan, response, said, is_known=attempt > 1)
             branch, version = await _branch(request, plan, is_last=attempt == _ATTEMPTS)
             try:
@@ -270,17 +270,17 @@ async def _record(
             store, id, [message.id for message in batch if message.id not in plan.copies]
         )
         if branch is not None and (await conversations.require(store, id)).branch != branch:
-            # Last: where nothing was said, nobody is to be taken.
+            # Last, so that the active branch is never one without the answer.
             await store.switch_branch(id, branch)
     model_request.remember(id, batch[-1].id, shape(response))
     return response
 
 
 async def _branch(request: WireRequest, plan: ResponsePlan, *, is_last: bool) -> tuple[str | None, int | None]:
-    """Where it goes on: on the branch of the message before it, or on a new one where others went on from there.
+    """Returns the branch for the answer, and the expected version of the conversation.
 
-    And the version at which that was so, where others might still come between. Where they always did, a branch of its
-    own keeps the answer that a model has given.
+    It is the branch of the previous message, or a new one if that message has been continued. The last attempt always
+    uses a new branch, so that the answer is not lost.
     """
     if plan.at is None:
         return None, None
@@ -296,7 +296,7 @@ async def _branch(request: WireRequest, plan: ResponsePlan, *, is_last: bool) ->
 async def _write_record(
     request: WireRequest, plan: ResponsePlan, response: dict[str, Any], said: list[Message], *, is_known: bool = False
 ) -> dict[str, Any]:
-    """Writes the record of the response. One that is known goes by the id that it has already."""
+    """Writes the record of the response. If `is_known`, it replaces the record of an earlier attempt."""
     id = response.get("id")
     if not _can_be_known(id, request):
         return response
@@ -316,7 +316,7 @@ async def _write_record(
     except Conflict:
         if plan.revision:
             raise
-        # Another response took the id meanwhile.
+        # Another response has used the id meanwhile.
         response = {**response, "id": ids.new_id("resp_")}
         await response_record.put(store, response["id"], answered(response), revision=None, conversation_id=here)
     return response
@@ -326,21 +326,21 @@ async def _answer_messages(request: WireRequest, plan: ResponsePlan, response: d
     output = response.get("output")
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     items = await _with_free_ids(request, plan, items)
-    new_id = retries.new_ids(retries.mark_of(request, plan.conversation_id))
+    new_id = retries.new_ids(retries.fingerprint_of(request, plan.conversation_id))
     try:
         said = conversations.messages_given(items, new_id, "output")
     except (openai_items.BadItem, WireError) as error:
-        raise WireError(502, f"The model endpoint sent what is no item: {error}", code="upstream") from error
+        raise WireError(502, f"The model endpoint sent an invalid item: {error}", code="upstream") from error
     if said and (usage := _usage(response)) is not None:
         said[-1] = structs.replace(said[-1], usage=usage)
     return said
 
 
 async def _with_free_ids(request: WireRequest, plan: ResponsePlan, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items, those without their ids that cannot keep them.
+    """Removes the ids of items that the conversation already contains.
 
-    Some endpoints count from one in each response: what is said under an id that the conversation has already would
-    be taken for what is stored there, and be lost.
+    Some endpoints number their items from one in each response. An item with a stored id would be treated as a
+    duplicate and lost.
     """
     taken = {message.id for message in plan.given}
     kept = []
@@ -357,7 +357,7 @@ async def _is_free(request: WireRequest, conversation_id: str, id: str) -> bool:
     try:
         return not await _is_taken(request, conversation_id, id)
     except ValidationError:
-        return False  # no id of ours: empty, or too long
+        return False  # not a valid id: empty or too long
 
 
 def _usage(response: dict[str, Any]) -> Usage | None:
@@ -383,7 +383,7 @@ def _count(value: Any) -> int:
 
 
 async def _relay(request: WireRequest, model_request: ModelRequest) -> AsyncIterator[bytes]:
-    """The endpoint's events. The last one is held back until what it ends is recorded."""
+    """Yields the endpoint's events. The last one is delayed until the answer is recorded."""
     begun = ended = False
     count = 0
     naming = Naming(request)
@@ -412,9 +412,9 @@ async def _relay(request: WireRequest, model_request: ModelRequest) -> AsyncIter
         if not begun:
             raise
         if ended:
-            return  # all was said and recorded: how the endpoint hangs up is nobody's affair
-        told = wire_error(error, is_trusted=False)
-        named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": count}
+            return  # everything is recorded, so an error while the endpoint closes does not matter
+        reported = wire_error(error, is_trusted=False)
+        named = {"code": reported.code, "message": str(reported), "param": reported.param, "sequence_number": count}
         yield event({"type": "error", **named}, "error")
 
 
@@ -426,7 +426,7 @@ def _event(data: dict[str, Any], response: dict[str, Any]) -> bytes:
 
 
 def _completed(request: WireRequest, plan: ResponsePlan, response: dict[str, Any]) -> dict[str, Any]:
-    """The response as if the endpoint had known the conversation."""
+    """Adds the conversation and the previous response to the endpoint's response."""
     shown = dict(response)
     if plan.named:
         shown["conversation"] = {"id": plan.conversation_id}
@@ -436,7 +436,7 @@ def _completed(request: WireRequest, plan: ResponsePlan, response: dict[str, Any
 
 
 def object_of(raw: bytes) -> dict[str, Any]:
-    """The endpoint's answer."""
+    """Decodes the endpoint's answer."""
     try:
         found = msgspec.json.decode(raw)
     except UNREADABLE:

@@ -1,11 +1,11 @@
-"""A request that an SDK repeats is done once, with nothing kept beside the store.
+"""Makes requests that SDKs retry idempotent, without any state outside the store.
 
-The SDKs repeat a POST whose answer got lost, and send no key by which to know it: only a count. So the ids of what a
-request makes end in a mark, from who asks, the conversation and the body. A retry looks for messages with its mark
-among those of the last ten minutes, and answers with them. A batch is stored all or nothing: what is found is whole.
+SDKs retry a POST whose response was lost, and send no idempotency key, only a retry count. So the ids of new messages
+end in a fingerprint of the caller, the conversation and the body. A retry looks for messages with its fingerprint among
+those of the last ten minutes, and returns them. Batches are stored all or nothing, so they are found as a whole.
 
-Who says "yes" twice, and whose second one got lost on its way, sends a retry that looks just like one of the first. So
-what somebody else has answered since is not what is repeated: to store it twice does less harm than to lose it.
+A user may send "yes" twice, and the retry of the second looks like a retry of the first. So messages that another
+participant has answered since are not treated as the repeated ones: storing a message twice is better than losing it.
 """
 
 from __future__ import annotations
@@ -31,55 +31,55 @@ _PAUSE = 0.01
 
 
 class Retries:
-    """What is under way in this process: a retry waits for the request that it repeats."""
+    """The requests in progress in this process, so that a retry waits for the request that it repeats."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
-    async def one_at_a_time(self, mark: str) -> AsyncIterator[None]:
-        lock, users = self._under_way.get(mark) or (asyncio.Lock(), 0)
-        self._under_way[mark] = lock, users + 1
+    async def one_at_a_time(self, fingerprint: str) -> AsyncIterator[None]:
+        lock, users = self._under_way.get(fingerprint) or (asyncio.Lock(), 0)
+        self._under_way[fingerprint] = lock, users + 1
         try:
             async with lock:
                 yield
         finally:
-            lock, users = self._under_way[mark]
+            lock, users = self._under_way[fingerprint]
             if users == 1:
-                del self._under_way[mark]
+                del self._under_way[fingerprint]
             else:
-                self._under_way[mark] = lock, users - 1
+                self._under_way[fingerprint] = lock, users - 1
 
     def exclusive_write(self, store: Store, conversation_id: str) -> AbstractAsyncContextManager[None]:
-        """For who writes by what it has read: nobody else in this process does so in the conversation meanwhile."""
+        """A lock for read-modify-write in a conversation, within this process."""
         return self.one_at_a_time(f"writing {store.tenant_id} {conversation_id}")
 
 
 async def back_off(attempt: int) -> None:
-    """Before the next attempt of who was overtaken: of processes in step with each other, the same would always win."""
+    """Sleeps a random time before the next attempt, so that competing processes do not stay in lockstep."""
     await asyncio.sleep(random.random() * _PAUSE * attempt)
 
 
-def mark_of(request: WireRequest, conversation_id: str) -> str:
-    """What only this caller's request with this body makes, in this conversation."""
+def fingerprint_of(request: WireRequest, conversation_id: str) -> str:
+    """Returns the fingerprint of a request: of its caller, conversation and body."""
     store, body = request.store, hashlib.sha256(request.raw).hexdigest()
     who = (request.known_caller.name, store.tenant_id, store.user_id or "")
     return codec.digest("openai", *who, conversation_id, body)[:_LENGTH]
 
 
-def new_ids(mark: str) -> Callable[[str, int], str]:
-    """Gives ids that end in the mark."""
-    return lambda prefix, _: ids.new_id(prefix) + mark
+def new_ids(fingerprint: str) -> Callable[[str, int], str]:
+    """Returns a function that creates ids ending in the fingerprint."""
+    return lambda prefix, _: ids.new_id(prefix) + fingerprint
 
 
 def stored_ids(messages: Iterable[Message]) -> Callable[[str, int], str]:
-    """Gives the ids of messages that are stored already, one after the other."""
+    """Returns a function that returns the ids of stored messages, one after the other."""
     stored = iter(messages)
     return lambda prefix, _: next(stored).id
 
 
-async def find_stored(request: WireRequest, conversation_id: str, mark: str, count: int) -> list[Message]:
-    """What the first request has stored, in its order; nothing if it stored nothing, or was answered since."""
+async def find_stored(request: WireRequest, conversation_id: str, fingerprint: str, count: int) -> list[Message]:
+    """Returns the messages that the first request stored, in order; empty if there are none or they were answered."""
     since = datetime.now(UTC) - _WINDOW
     found: list[Message] = []
     newer: set[str] = set()
@@ -90,7 +90,7 @@ async def find_stored(request: WireRequest, conversation_id: str, mark: str, cou
         for message in page:
             if message.created_at < since:
                 return []
-            if message.id.endswith(mark) and len(message.id) > _LENGTH + 32:
+            if message.id.endswith(fingerprint) and len(message.id) > _LENGTH + 32:
                 found.append(message)
             elif not found:
                 newer.add(message.role)

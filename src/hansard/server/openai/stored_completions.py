@@ -1,7 +1,7 @@
-"""Chat completions that were asked for with `store: true`: listed, asked for again, changed, deleted.
+"""Chat completions with `store: true`: list, get, update, delete.
 
-A completion is two records: a small one that lists are made from, and its body. Its id is ours, and sorts by time. Both
-go with the conversation that the request named, if it named one.
+A completion is stored as two records: a small one for lists, and its body. Its id is created here and sorts by time.
+Both are deleted with the conversation that the request named, if any.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SCANNED = 100
 _ATTEMPTS = 20
 
 
-# Keeping
+# Storing
 
 
 def id_for(request: WireRequest) -> str | None:
-    """The id of a completion that is to be kept; None when it is not. What it could not be kept with is refused."""
+    """Returns the id of a completion to store; None if it is not stored. Refuses invalid metadata."""
     if request.body.get("store") is not True or not request.store.capabilities.records:
         return None
     metadata_given(request.body)
@@ -45,7 +45,7 @@ def id_for(request: WireRequest) -> str | None:
 
 
 async def store_completion(request: WireRequest, completion: dict[str, Any], conversation_id: str | None) -> None:
-    """Writes a completion, together with what was asked."""
+    """Stores a completion and its input messages."""
     metadata = metadata_given(request.body)
     await request.store.records.write(records_of(completion, request.body.get("messages"), metadata, conversation_id))
 
@@ -67,15 +67,15 @@ def _text(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """As text: what an endpoint answers may nest more deeply than a document of ours may."""
+    """Returns the value as text: an endpoint's JSON may be nested more deeply than a record's value may."""
     return msgspec.json.encode(value).decode()
 
 
-# Finding
+# Reading
 
 
 async def _require(request: WireRequest, id: str) -> tuple[Record, Record]:
-    """The two records of a completion, or 404: also where they are behind a wall."""
+    """Returns the two records of a completion. Raises 404 if they do not exist or are outside of the view."""
     try:
         head, body = await request.store.records.get_many([(_HEADS, id), (_BODIES, id)])
     except ValidationError:
@@ -98,7 +98,7 @@ async def get_completion(request: WireRequest) -> dict[str, Any]:
 
 @routes.get(ALL, query=("limit", "order", "after", "model", "metadata"))
 async def list_completions(request: WireRequest) -> dict[str, Any]:
-    """A page of completions, the oldest first unless told otherwise."""
+    """A page of completions, oldest first by default."""
     limit, order, after = request.limit, request.order_or("asc"), request.parameter("after")
     if after is not None and not _ID.fullmatch(after):
         raise invalid(f"Invalid 'after': there is no chat completion with id '{after[:256]}' here.", "after")
@@ -112,7 +112,7 @@ async def list_completions(request: WireRequest) -> dict[str, Any]:
             break
     page = found[:limit]
     bodies = await request.store.records.get_many([(_BODIES, head.key) for head in page])
-    # One may be deleted in between.
+    # A completion may have been deleted since.
     shown = [_completion_object(head, body) for head, body in zip(page, bodies, strict=True) if body is not None]
     return listed(shown, has_more=len(found) > limit)
 
@@ -123,7 +123,7 @@ def _metadata_wanted(request: WireRequest) -> dict[str, str]:
 
 
 async def _heads(request: WireRequest, order: Order, after: str | None) -> AsyncIterator[Record]:
-    """What lists are made from. A page goes on behind a completion that was deleted meanwhile."""
+    """Yields the small records. Continues correctly if the completion `after` was deleted."""
     place = RecordQuery(prefix=_HEADS, exact=True)
     cursor = None if after is None else cursors.of_record(Record(_HEADS, after, None), place)
     while True:
@@ -137,7 +137,7 @@ async def _heads(request: WireRequest, order: Order, after: str | None) -> Async
 
 @routes.get(ONE + "/messages", query=("limit", "order", "after"))
 async def list_completion_messages(request: WireRequest) -> dict[str, Any]:
-    """A page of what was asked, in its order."""
+    """A page of the input messages, in order."""
     id = request.path[0]
     _, body = await _require(request, id)
     asked = msgspec.json.decode(body.value["messages"])
@@ -153,7 +153,7 @@ async def list_completion_messages(request: WireRequest) -> dict[str, Any]:
 
 
 def _message(given: Any, id: str) -> dict[str, Any]:
-    """A message as it was sent. Content that has parts stands apart from content that is text."""
+    """Returns a message as it was sent. Text and content parts are separate fields."""
     message = given if isinstance(given, dict) else {"role": "user", "content": given}
     content = message.get("content")
     parts = content if isinstance(content, list) else None
@@ -161,12 +161,12 @@ def _message(given: Any, id: str) -> dict[str, Any]:
     return {"refusal": None, **message, "id": id, "content": text, "content_parts": parts}
 
 
-# Changing
+# Updating
 
 
 @routes.post(ONE)
 async def update_completion(request: WireRequest) -> dict[str, Any]:
-    """Sets the metadata anew."""
+    """Replaces the metadata."""
     only(request.body, "metadata")
     if "metadata" not in request.body:
         raise missing("metadata")
@@ -178,16 +178,16 @@ async def update_completion(request: WireRequest) -> dict[str, Any]:
             changed = await request.store.records.put(
                 _HEADS, head.key, value, expected_revision=head.revision, conversation_id=head.conversation_id
             )
-        except Conflict:  # others change it, or have deleted it
+        except Conflict:  # changed or deleted by another request
             await retries.back_off(attempt)
             continue
         return _completion_object(changed, body)
-    raise WireError(503, "The completion is being changed by others: try again.", code="busy", type="server_error")
+    raise WireError(503, "Other requests are changing the completion: try again.", code="busy", type="server_error")
 
 
 @routes.delete(ONE)
 async def delete_completion(request: WireRequest) -> dict[str, Any]:
-    """Deletes a completion, and what was asked."""
+    """Deletes a completion and its input messages."""
     id = request.path[0]
     await _require(request, id)
     head, _ = await request.store.records.write([Delete(_HEADS, id), Delete(_BODIES, id)])

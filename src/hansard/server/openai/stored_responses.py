@@ -1,4 +1,4 @@
-"""Responses that are stored: asked for again, as they are or as a stream; listed, cancelled, deleted."""
+"""Stored responses: get, stream, list their input, cancel, delete."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ONE = "/responses/{response_id}"
 routes = WireRoutes()
 
 _POLL_SECONDS = 0.25
-"""Seconds between two looks at a response under way."""
+"""Seconds between two reads of a response in progress."""
 _CLAIM_POLL_SECONDS = 0.05
-"""The same, where the answer is being stored at this moment."""
+"""The same while its answer is being stored."""
 _ATTEMPTS = 20
-"""To change a record that somebody else changes."""
+"""Attempts to change a record during concurrent writes."""
 _FLAGS = {None: False, "true": True, "false": False, "True": True, "False": False}
 
 
 @routes.get(ONE, query=("include", "include_obfuscation", "starting_after", "stream"))
 async def get_response(request: WireRequest) -> dict[str, Any] | HttpResponse:
-    """The response as it is now, or what a stream of it says."""
+    """The response as it is now, or its events as a stream."""
     items.check_include(request)
     starting_after = _starting_after(request)
     id = request.path[0]
@@ -61,12 +61,12 @@ def _starting_after(request: WireRequest) -> int:
 
 
 async def stream_events(request: WireRequest, id: str, starting_after: int = -1) -> HttpResponse:
-    """The events of a response, and those that are still to come."""
+    """Streams the events of a response, including future ones."""
     return await answer_cache.stream_response(_follow(request, id, starting_after))
 
 
 async def _follow(request: WireRequest, id: str, seen: int) -> AsyncIterator[bytes]:
-    """The events behind the last one that was seen. The very last one always comes: it says how the response ended."""
+    """Yields the events after number `seen`. The final event is always sent: it contains the result."""
     stop = request.services.background.shutdown.watch()
     ends = {asyncio.ensure_future(request.stream.disconnected()), asyncio.ensure_future(stop.wait())}
     begun = False
@@ -89,8 +89,8 @@ async def _follow(request: WireRequest, id: str, seen: int) -> AsyncIterator[byt
     except (WireError, HansardError) as error:
         if not begun:
             raise
-        told = wire_error(error, is_trusted=False)
-        named = {"code": told.code, "message": str(told), "param": told.param, "sequence_number": seen + 1}
+        reported = wire_error(error, is_trusted=False)
+        named = {"code": reported.code, "message": str(reported), "param": reported.param, "sequence_number": seen + 1}
         yield event({"type": "error", **named}, "error")
     finally:
         request.services.background.shutdown.discard(stop)
@@ -116,7 +116,7 @@ def _behind(seen: int, response: dict[str, Any], *, is_under_way: bool) -> Itera
 
 @routes.get(ONE + "/input_items", query=("limit", "order", "after", "include"))
 async def list_input_items(request: WireRequest) -> dict[str, Any]:
-    """A page of what was sent with the response, the last first unless told otherwise. The history is not among it."""
+    """A page of the response's own input, without the history, newest first by default."""
     items.check_include(request)
     record = (await response_record.require(request.store, request.path[0])).record
     await response_record.response_object(request.store, request.path[0], record)
@@ -131,7 +131,7 @@ async def list_input_items(request: WireRequest) -> dict[str, Any]:
 
 
 def _place(request: WireRequest, given: list[Any]) -> int:
-    """Where the page begins. What was deleted meanwhile still has a place."""
+    """Returns where the page begins. Deleted items still have a position."""
     after = request.parameter("after")
     if after is None:
         return 0
@@ -142,19 +142,19 @@ def _place(request: WireRequest, given: list[Any]) -> int:
 
 
 async def _items_of(request: WireRequest, record: ResponseRecord, given: Any) -> list[dict[str, Any]]:
-    """The items of a message, unless it was deleted."""
+    """Returns the items of a message; empty if it was deleted."""
     if isinstance(given, dict):
         return [given]
     message = await response_record.message_of(request.store, record, given)
     return [] if message is None else openai_items.items_of(message)
 
 
-# Changing
+# Updating
 
 
 @routes.post(ONE + "/cancel", body=None)
 async def cancel_response(request: WireRequest) -> dict[str, Any]:
-    """Cancels a response in the background. One that has come to its end is given as it is."""
+    """Cancels a background response. A finished response is returned unchanged."""
     store, id = request.store, request.path[0]
     for attempt in range(1, _ATTEMPTS + 1):
         found = await _unclaimed(request, id)
@@ -166,7 +166,7 @@ async def cancel_response(request: WireRequest) -> dict[str, Any]:
         try:
             record = found.record.ended("cancelled")
             await response_record.put(store, id, record, revision=found.revision, conversation_id=found.conversation_id)
-        except (Conflict, NotFound):  # somebody else was first, or deleted the conversation
+        except (Conflict, NotFound):  # changed by another request, or deleted with its conversation
             await retries.back_off(attempt)
             continue
         request.services.background.stop(store, id)
@@ -176,7 +176,7 @@ async def cancel_response(request: WireRequest) -> dict[str, Any]:
 
 @routes.delete(ONE)
 async def delete_response(request: WireRequest) -> dict[str, Any]:
-    """Deletes a response. What lies in a conversation that somebody named stays there; any other goes with it."""
+    """Deletes a response. Its messages are deleted too, unless the client named their conversation."""
     store, id = request.store, request.path[0]
     for attempt in range(1, _ATTEMPTS + 1):
         found = await _unclaimed(request, id)
@@ -201,11 +201,11 @@ async def _delete_messages(request: WireRequest, record: ResponseRecord) -> None
     try:
         await request.store.delete_messages(record.conversation, [*record.input, *record.output])
     except NotFound:
-        return  # the conversation is gone, and the record with it
+        return  # the conversation was deleted, and the record with it
 
 
 async def _delete_empty(request: WireRequest, record: ResponseRecord) -> None:
-    """Deletes the conversation that was made for a response, when nothing is left in it."""
+    """Deletes the conversation that was created for a response, if it is empty."""
     assert record.conversation is not None
     async with request.services.retries.exclusive_write(request.store, record.conversation):
         found = await request.store.get_conversation(record.conversation)
@@ -214,7 +214,7 @@ async def _delete_empty(request: WireRequest, record: ResponseRecord) -> None:
 
 
 async def _unclaimed(request: WireRequest, id: str) -> FoundRecord:
-    """The record, when no answer is being stored at this moment."""
+    """Waits until no answer is being stored, and returns the record."""
     while True:
         found = await response_record.require(request.store, id)
         if not await response_record.is_being_stored(request.store, found.record):
@@ -223,4 +223,4 @@ async def _unclaimed(request: WireRequest, id: str) -> FoundRecord:
 
 
 def _busy() -> WireError:
-    return WireError(503, "The response is being changed by others: try again.", code="busy", type="server_error")
+    return WireError(503, "Other requests are changing the response: try again.", code="busy", type="server_error")

@@ -1,7 +1,7 @@
-"""Threads and their messages (Assistants v2), for code whose host has closed. A thread is a conversation.
+"""Threads and their messages (Assistants v2), for clients of that discontinued API. A thread is a conversation.
 
-Any conversation can be read as a thread; what a thread cannot show (calls of tools, their results, instructions) is
-left out there, and stays in the history.
+Any conversation can be read as a thread. Tool calls, their results and instructions, which threads do not have, are
+left out and stay in the history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ONE_MESSAGE = ALL_MESSAGES + "/{message_id}"
 routes = WireRoutes()
 
 _RESOURCES = ("openai", "threads")
-"""Where the tool resources of a thread lie, as records that go when it goes."""
+"""The namespace of threads' tool resources, whose records are deleted with the thread."""
 _MOST = {"code_interpreter": ("file_ids", 20), "file_search": ("vector_store_ids", 1)}
 _SHOWN = {"complete": "completed", "in_progress": "in_progress"}
 
@@ -32,7 +32,7 @@ _SHOWN = {"complete": "completed", "in_progress": "in_progress"}
 
 @routes.post("/threads")
 async def create_thread(request: WireRequest) -> dict[str, Any]:
-    """Makes a thread, with its first messages, all or nothing."""
+    """Creates a thread with its first messages, all or nothing."""
     only(request.body, "messages", "metadata", "tool_resources")
     metadata = metadata_given(request.body)
     resources = _resources_given(request.body)
@@ -40,7 +40,7 @@ async def create_thread(request: WireRequest) -> dict[str, Any]:
     if not isinstance(given, list | None):
         raise invalid("Invalid type for 'messages': expected an array.", "messages", "invalid_type")
     id = conversations.fresh_id("thread_")
-    new_id = retries.new_ids(retries.mark_of(request, id))
+    new_id = retries.new_ids(retries.fingerprint_of(request, id))
     messages = [_message(each, new_id("msg_", at), f"messages[{at}].") for at, each in enumerate(given or ())]
     if messages:
         await request.store.append(id, messages, metadata=metadata)
@@ -60,7 +60,7 @@ async def get_thread(request: WireRequest) -> dict[str, Any]:
 
 @routes.post(ONE)
 async def update_thread(request: WireRequest) -> dict[str, Any]:
-    """Sets the metadata or the tool resources anew."""
+    """Replaces the metadata or the tool resources."""
     if request.path[0] == "runs" and "assistant_id" in request.body:
         raise unknown_url(404, "POST", "/v1/threads/runs")
     only(request.body, "metadata", "tool_resources")
@@ -94,7 +94,7 @@ def _thread(conversation: Conversation, resources: Any) -> dict[str, Any]:
 
 
 def _texts(metadata: dict[str, Any] | None) -> dict[str, str]:
-    """What a thread may show of metadata: it knows only texts."""
+    """Returns the metadata that a thread can show: text values only."""
     return {key: value for key, value in (metadata or {}).items() if isinstance(value, str)}
 
 
@@ -126,13 +126,13 @@ def _resources_given(body: dict[str, Any]) -> dict[str, Any] | None:
 
 @routes.post(ALL_MESSAGES)
 async def create_message(request: WireRequest) -> dict[str, Any]:
-    """Adds a message. A retry of an SDK is answered as the first time."""
+    """Adds a message. An SDK's retry gets the same answer as the first request."""
     only(request.body, "role", "content", "attachments", "metadata")
     id = request.path[0]
-    mark = retries.mark_of(request, id)
-    async with request.services.retries.one_at_a_time(mark):
-        message = _message(request.body, retries.new_ids(mark)("msg_", 0), "")
-        if request.is_retry and (found := await retries.find_stored(request, id, mark, 1)):
+    fingerprint = retries.fingerprint_of(request, id)
+    async with request.services.retries.one_at_a_time(fingerprint):
+        message = _message(request.body, retries.new_ids(fingerprint)("msg_", 0), "")
+        if request.is_retry and (found := await retries.find_stored(request, id, fingerprint, 1)):
             return _message_object(found[0])
         try:
             appended = await request.store.append(id, [message], create=False)
@@ -150,15 +150,15 @@ def _message(given: Any, id: str, where: str) -> Message:
 
 @routes.get(ALL_MESSAGES, query=("limit", "order", "after", "before", "run_id"))
 async def list_messages(request: WireRequest) -> dict[str, Any]:
-    """A page of what users and assistants said, newest first unless told otherwise."""
+    """A page of the messages of users and assistants, newest first by default."""
     after, before = request.parameter("after"), request.parameter("before")
     if after is not None and before is not None:
-        raise invalid("Give 'after' or 'before', not both.", "before")
+        raise invalid("Send 'after' or 'before', not both.", "before")
     limit, order = request.limit, request.order
     data: list[dict[str, Any]] = []
     more = request.parameter("run_id") is None
     if not more:
-        # There are no runs here, so no message is of one.
+        # There are no runs, so no message belongs to one.
         await _require(request.store, request.path[0])
     while more and len(data) <= limit:
         place = {"after": after} if before is None else {"before": before}
@@ -195,13 +195,13 @@ async def get_message(request: WireRequest) -> dict[str, Any]:
 
 @routes.post(ONE_MESSAGE)
 async def update_message(request: WireRequest) -> dict[str, Any]:
-    """Sets the metadata of a message anew."""
+    """Replaces the metadata of a message."""
     only(request.body, "metadata")
     metadata = metadata_given(request.body)
     message = await _find(request)
     if "metadata" not in request.body:
         return _message_object(message)
-    # What a thread cannot show is not its client's to take away.
+    # Keep metadata that a thread cannot show.
     hidden = {key: value for key, value in (message.metadata or {}).items() if not isinstance(value, str)}
     return _message_object(await request.store.update_message(*request.path, metadata={**metadata, **hidden}))
 

@@ -1,6 +1,6 @@
-"""The model endpoint behind the wire: requests are passed on to it, and its answers passed back.
+"""The model endpoint, which requests are passed on to.
 
-It is asked with the operator's own key, never with the caller's. Nothing here knows what a request means.
+Requests use the operator's key, never the caller's. This module does not interpret them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _SECONDS = 600.0
 _TO_CONNECT = 10.0
 _TO_CLOSE = 8.0
-"""Seconds in which what the endpoint has said is read to its end. A client that does not read may take some of them."""
+"""Seconds to read the endpoint's remaining data on close, including the time that a slow client takes."""
 _LARGEST = 16 * 1024 * 1024
-"""Bytes of an event, either way: audio comes in pieces."""
+"""Bytes of the largest WebSocket event. Audio is sent in chunks."""
 _MOST = 100 * 1024 * 1024
-"""Bytes of an answer, or of one event of a stream: twice what the content of a message may hold."""
+"""Bytes of the largest answer, or of one event of a stream: twice the limit for the content of a message."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What is raised for bytes that are no JSON, or nested deeper than anybody could read."""
+"""Raised for bytes that are not JSON or are nested too deeply."""
 _EVENT = b"\n\n"
 _END = re.compile(rb"\r?\n\r?\n")
 _LONGEST_END = 3
@@ -41,7 +41,7 @@ UntilDisconnected = Callable[[], Awaitable[None]]
 
 
 class StreamDisconnected(ClientDisconnected):
-    """The client went away in the middle of a stream: the endpoint is not listened to any longer."""
+    """The client disconnected during a stream, so the connection to the endpoint is closed."""
 
 
 class Upstream:
@@ -58,29 +58,29 @@ class Upstream:
         if not self._address:
             raise WireError(
                 501,
-                "No model endpoint is configured here: start the server with --upstream.",
+                "No model endpoint is configured: start the server with --upstream.",
                 code="no_upstream",
                 headers=NO_RETRY,
             )
 
     def _http(self) -> Any:
-        """The client, made when it is first needed: most servers pass nothing on."""
+        """Returns the HTTP client, created on first use: most servers have no endpoint."""
         self._require_address()
         if self._client is None:
             try:
                 import httpx
             except ModuleNotFoundError as error:
                 raise Unsupported("--upstream needs an extra: pip install 'hansard[http]'") from error
-            # No connection outlives its request: there is nothing to close in the end, and a model takes longer anyway.
+            # No keep-alive, so that nothing must be closed at the end. Models take much longer than a connect.
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
             self._client = httpx.AsyncClient(timeout=httpx.Timeout(_SECONDS, connect=10), limits=limits)
         return self._client
 
     @asynccontextmanager
     async def ask(self, path: str, body: dict[str, Any] | None = None) -> AsyncIterator[Any]:
-        """The answer, its body not read yet. `WireError` when the endpoint cannot be reached, or refuses.
+        """Sends a POST or, without a body, a GET, and yields the answer with its body unread.
 
-        Without a body nothing is to be said, only to be read.
+        Raises `WireError` if the endpoint cannot be reached or returns an error.
         """
         http = self._http()
         import httpx
@@ -110,7 +110,7 @@ class Upstream:
     async def listen(
         self, path: str, query: dict[str, str], headers: dict[str, str], subprotocols: list[str]
     ) -> AsyncIterator[ClientConnection]:
-        """A WebSocket to the endpoint. `WireError` when it cannot be reached, or refuses."""
+        """Opens a WebSocket to the endpoint. Raises `WireError` if it cannot be reached or returns an error."""
         self._require_address()
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus, WebSocketException
@@ -118,7 +118,7 @@ class Upstream:
 
         class Connect(connect):
             def process_redirect(self, exc: Exception) -> Exception | str:
-                """Follows nobody elsewhere: the key is for this endpoint alone."""
+                """Follows no redirects: the key is for this endpoint only."""
                 return exc
 
         address = "ws" + self._address.removeprefix("http") + path + ("?" + urlencode(query) if query else "")
@@ -127,7 +127,7 @@ class Upstream:
                 address,
                 additional_headers=headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
                 subprotocols=[Subprotocol(each) for each in subprotocols] or None,
-                # Audio hardly gets smaller, and is what most of a session is.
+                # Most of a session is audio, which compresses badly.
                 compression=None,
                 max_size=_LARGEST,
                 open_timeout=_TO_CONNECT,
@@ -145,7 +145,7 @@ class Upstream:
 
 
 async def close_connection(connection: ClientConnection, code: int = 1000, reason: str = "") -> None:
-    """Ends a connection, which may have ended already."""
+    """Closes a connection, which may already be closed."""
     from websockets.exceptions import ConnectionClosed
 
     with suppress(ConnectionClosed), _as_connection_closed(connection):
@@ -153,14 +153,14 @@ async def close_connection(connection: ClientConnection, code: int = 1000, reaso
 
 
 async def send_text(connection: ClientConnection, text: str) -> None:
-    """`ConnectionClosed` when it has ended."""
+    """Sends a text. Raises `ConnectionClosed` if the connection is closed."""
     with _as_connection_closed(connection):
         await connection.send(text)
 
 
 @contextmanager
 def _as_connection_closed(connection: ClientConnection) -> Iterator[None]:
-    """A transport that was lost with something still to be sent may fail when it is aborted: it has ended."""
+    """Raises `ConnectionClosed` for an `AttributeError` of `websockets`, which aborting a lost transport may cause."""
     try:
         yield
     except AttributeError as error:
@@ -176,7 +176,7 @@ def broken_off(error: Exception) -> WireError:
 
 
 def _endpoint_error(status: int, raw: bytes, headers: Any) -> WireError:
-    """The endpoint's own error, passed on. Its refusal of our key is not the caller's fault."""
+    """Returns the endpoint's own error. If it refuses our key, that is not the caller's error."""
     try:
         error = msgspec.json.decode(raw)["error"]
         message, kind = str(error["message"]), str(error.get("type"))
@@ -184,7 +184,7 @@ def _endpoint_error(status: int, raw: bytes, headers: Any) -> WireError:
     except (*UNREADABLE, KeyError, TypeError, AttributeError):
         message, kind, param, code = f"The model endpoint answered {status}.", "server_error", None, None
     if status in (401, 403) or status < 400:
-        # To ask again would meet the same.
+        # A retry would fail in the same way.
         return WireError(
             502, "The model endpoint refused the server's key.", code="upstream", type="server_error", headers=NO_RETRY
         )
@@ -201,7 +201,7 @@ def _text(value: Any) -> str | None:
 
 
 async def whole(answer: Any) -> bytes:
-    """All that the endpoint answers, unless that is more than anybody could store."""
+    """Returns the body of an answer. Raises `WireError` if it is too large to be stored."""
     held = bytearray()
     async for piece in answer.aiter_bytes():
         held += piece
@@ -210,10 +210,10 @@ async def whole(answer: Any) -> bytes:
 
 
 async def events(answer: Any, gone: UntilDisconnected | None = None) -> AsyncIterator[tuple[bytes, Any]]:
-    """Server-sent events as they come: each as it was sent, and its data as JSON; None for what is none.
+    """Yields server-sent events as they arrive: the raw event, and its data as JSON or None if it is not JSON.
 
-    They end when the client has gone, if one is waiting: nobody repeats a request whose answer has begun, so
-    a model need not go on.
+    Raises `StreamDisconnected` when the client disconnects: SDKs do not retry a request whose answer has begun, so the
+    model need not finish.
     """
     held = bytearray()
     looked = 0
@@ -225,7 +225,7 @@ async def events(answer: Any, gone: UntilDisconnected | None = None) -> AsyncIte
             del held[: found.end()]
             looked = 0
             yield event + _EVENT, _data(event)
-        # An end may have begun.
+        # The buffer may end in the middle of a separator.
         looked = max(0, len(held) - _LONGEST_END)
         _check_size(len(held))
     if held.strip():
@@ -233,15 +233,16 @@ async def events(answer: Any, gone: UntilDisconnected | None = None) -> AsyncIte
 
 
 async def _until(gone: UntilDisconnected, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, until there are no more, or the client leaves an answer that has begun: then `ClientGone`.
+    """Yields chunks until the end. Raises `StreamDisconnected` if the client leaves after the first chunk.
 
-    Who left before it began may be about to ask again, and shall find it: so it goes on, for as long as that counts.
+    A client that left before the first chunk may retry and must find the answer, so the stream continues for as long as
+    retries are recognized.
     """
     leaving = asyncio.ensure_future(gone())
     try:
         if (piece := await _next(pieces)) is None:
             return
-        await asyncio.sleep(0)  # one who has left before is heard of now
+        await asyncio.sleep(0)  # so that an earlier disconnect is noticed now
         has_left, until = leaving.done(), asyncio.get_running_loop().time() + _SECONDS
         while piece is not None:
             yield piece
@@ -256,7 +257,7 @@ async def _until(gone: UntilDisconnected, pieces: AsyncIterator[bytes]) -> Async
                 await asyncio.wait({coming, leaving}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 if not coming.done():
-                    # Not the task itself: cut off in the middle of closing the connection, it would never close it.
+                    # Do not cancel the task itself: if it is closing the connection, that must complete.
                     scope.cancel()
                     await asyncio.wait({coming})
             if scope.cancelled_caught:
@@ -274,7 +275,7 @@ async def _next(pieces: AsyncIterator[bytes], scope: CancelScope | None = None) 
 
 def _check_size(size: int) -> None:
     if size > _MOST:
-        raise WireError(502, "The model endpoint does not come to an end.", code="upstream", type="server_error")
+        raise WireError(502, "The model endpoint's answer is too large.", code="upstream", type="server_error")
 
 
 def _data(event: bytes) -> Any:
@@ -289,11 +290,11 @@ def _event_data(event: bytes) -> bytes:
 
 
 def is_done(event: bytes) -> bool:
-    """Whether an event is the last one of a stream of chunks. The space after the colon is as one likes."""
+    """Whether an event is the last one of a stream of chunks. The space after the colon is optional."""
     return _event_data(event) == b"[DONE]"
 
 
 def event(data: dict[str, Any], name: str | None = None) -> bytes:
-    """An event of our own."""
+    """Encodes an event."""
     named = f"event: {name}\n".encode() if name else b""
     return named + b"data: " + msgspec.json.encode(data) + _EVENT

@@ -1,7 +1,7 @@
-"""Errors as OpenAI's clients know them: `{"error": {"message", "type", "param", "code"}}`, a status, a word on retries.
+"""Errors in OpenAI's format: `{"error": {"message", "type", "param", "code"}}`, a status and retry headers.
 
-The official SDKs repeat a request by themselves when it fails with 408, 409, 429 or 500 and above. Where that cannot
-help, `x-should-retry: false` keeps them from it.
+The official SDKs retry requests that fail with 408, 409, 429 or 500 and above. Where a retry cannot help,
+`x-should-retry: false` prevents it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from hansard.server.endpoints import NO_HEADERS, Headers, HttpResponse
 from hansard.server.problems import HttpError
 
 _PATIENCE = 120
-"""The SDKs honour no `retry-after` beyond this many seconds, and come back at once instead."""
+"""The SDKs ignore a `retry-after` above this many seconds, and retry immediately."""
 NO_RETRY: Headers = ((b"x-should-retry", b"false"),)
 _INVALID = "invalid_request_error"
 
 
 class WireError(Exception):
-    """An error in OpenAI's own words."""
+    """An error in OpenAI's format."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ def not_found(what: str, id: str) -> WireError:
     return WireError(404, f"{what} with id '{id}' not found.", code="not_found")
 
 
-_NO_RUNS = """There are no runs here, for a store runs no models: ask one by POST /v1/responses, or yourself, and add \
-what it says by POST /v1/threads/{thread_id}/messages."""
-_NO_ASSISTANTS = "There are no assistants here: a store keeps what was said."
+_NO_RUNS = """Runs are not supported: a store runs no models. Ask a model by POST /v1/responses, or ask it yourself \
+and add its answer by POST /v1/threads/{thread_id}/messages."""
+_NO_ASSISTANTS = "Assistants are not supported: a store only stores conversations."
 _NOT_PASSED_ON = """It is not passed on: ask the model endpoint itself. Only POST /v1/responses, \
 POST /v1/chat/completions and GET /v1/models are."""
 _NOT_HERE = (
@@ -86,18 +86,18 @@ _NOT_HERE = (
     (re.compile(r"/v1/assistants(/.*)?"), _NO_ASSISTANTS),
     (re.compile(r"/v1/responses/(compact|input_tokens)"), _NOT_PASSED_ON),
 )
-"""What clients of OpenAI may look for, and why it is not here."""
+"""Routes of OpenAI that are missing here, and why."""
 
 
 def unknown_url(status: int, method: str, path: str, headers: Headers = NO_HEADERS) -> WireError:
     why = next((" " + why for pattern, why in _NOT_HERE if pattern.fullmatch(path)), "")
-    if why:  # also where the path fits another route's parameter, which only refuses the method
+    if why:  # also if the path matches a parameter of another route, which would only refuse the method
         status, headers = 404, NO_HEADERS
     return WireError(status, f"Invalid URL ({method} {path[:200]}){why}", code="unknown_url", headers=headers)
 
 
 def wire_error(failure: Exception, *, is_trusted: bool) -> WireError:
-    """Whatever went wrong, in OpenAI's words. What fails in the storage may name files: only an operator is told."""
+    """Converts any exception to OpenAI's format. Only operators see messages of storage failures."""
     if isinstance(failure, WireError):
         return failure
     if isinstance(failure, BadItem):
@@ -121,7 +121,7 @@ def _of_ours(error: HansardError, status: int, headers: Headers, *, is_trusted: 
     if isinstance(error, NotFound):
         return WireError(404, str(error), code="not_found")
     if isinstance(error, Conflict):
-        # 409 invites the SDKs to send the same again, which would meet the same.
+        # SDKs would retry a 409, and it would fail again.
         return WireError(status or 409, str(error), code=error.code, headers=(*headers, *NO_RETRY))
     if isinstance(error, ValidationError):
         return WireError(status or 400, str(error), code=error.code, headers=headers)
@@ -139,7 +139,7 @@ def _too_fast(error: RateLimited) -> WireError:
 
 
 def code_of(failure: Exception) -> str:
-    """The stable code, as the metrics and the audit log know it."""
+    """Returns the stable code for the metrics and the audit log."""
     failure = failure.error if isinstance(failure, HttpError) else failure
     if isinstance(failure, HansardError):
         return failure.code

@@ -1,4 +1,4 @@
-"""What a handler of the wire is given, how its routes are declared, and how parameters and bodies are read."""
+"""Requests on OpenAI's wire: how routes are declared, and how parameters and bodies are read."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 PREFIX = "/v1"
 MOST_ITEMS = 20
-"""In one call."""
+"""Items per request."""
 MOST_PAGE = 100
 _PAIRS, _KEY, _VALUE = 16, 64, 512
 _MOST_PARAMETERS = 100
 PAIR = "metadata["
-"""How a parameter begins that names a key of the metadata."""
+"""Prefix of parameters that filter by a key of the metadata."""
 
 Query = dict[str, list[str]]
 
 
 class WireRoutes(Routes):
-    """Routes of the wire. `query` names the parameters that a route knows; a POST has a JSON body."""
+    """Routes of the wire. `query` names the parameters of a route; a POST has a JSON body."""
 
     prefix = "openai_"
 
@@ -48,7 +48,7 @@ class WireRoutes(Routes):
 
 
 class WireServices(Struct, frozen=True):
-    """What all requests of the wire share."""
+    """Objects that all requests of the wire share."""
 
     retries: Retries
     answers: AnswerCache
@@ -59,7 +59,7 @@ class WireServices(Struct, frozen=True):
 
 
 class WireRequest(Request[Query, dict[str, Any]]):
-    """One request, which the SDKs know by `x-request-id`."""
+    """One request. SDKs expect its id in `x-request-id`."""
 
     id_headers = (b"request-id", b"x-request-id")
 
@@ -70,11 +70,11 @@ class WireRequest(Request[Query, dict[str, Any]]):
         self.services = services
         self.body = {}
         self.raw = b""
-        """The body as it was sent."""
+        """The raw body."""
 
     @property
     def is_retry(self) -> bool:
-        """Whether an SDK says that it has sent this before."""
+        """Whether the SDK's headers mark this request as a retry."""
         count = self.headers.get(b"x-stainless-retry-count", b"0")
         return count.isdigit() and int(count[:9]) > 0
 
@@ -115,9 +115,9 @@ class WireRequest(Request[Query, dict[str, Any]]):
 
 
 def parameters(query_string: bytes, known: Iterable[str]) -> Query:
-    """The query string. `include[]=a` is the list `include`; what is not known is refused.
+    """Parses the query string and refuses unknown parameters. `include[]=a` is the list `include`.
 
-    Where `metadata` is known, `metadata[key]=a` is a parameter of that name.
+    If `metadata` is known, so is every `metadata[key]=a`.
     """
     if not query_string:
         return {}
@@ -141,14 +141,14 @@ def parameters(query_string: bytes, known: Iterable[str]) -> Query:
 
 
 def only(body: dict[str, Any], *known: str) -> None:
-    """Refuses what a route does not know: a misspelt parameter must not pass for one that was left out."""
+    """Refuses unknown parameters: a misspelt one must not be ignored."""
     for name in body:
         if name not in known:
             raise invalid(f"Unknown parameter: '{name[:80]}'.", name[:80], "unknown_parameter")
 
 
 def items_given(body: dict[str, Any], name: str, *, required: bool) -> list[Any]:
-    """A list of at most 20."""
+    """Returns a list of the body, which may have at most 20 items."""
     given = body.get(name)
     if given is None:
         if required:
@@ -163,7 +163,7 @@ def items_given(body: dict[str, Any], name: str, *, required: bool) -> list[Any]
 
 
 def metadata_given(body: dict[str, Any], where: str = "metadata") -> dict[str, str]:
-    """Up to 16 pairs of text."""
+    """Returns the metadata of the body: up to 16 pairs of text."""
     given = body.get("metadata")
     if given is None:
         return {}
@@ -189,7 +189,7 @@ def metadata_given(body: dict[str, Any], where: str = "metadata") -> dict[str, s
 
 
 def listed(data: list[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
-    """A page. The ids of an empty one are empty: OpenAI's schema has no null there."""
+    """Returns a list object. If it is empty, its ids are empty strings: OpenAI's schema does not allow null."""
     return {
         "object": "list",
         "data": data,
