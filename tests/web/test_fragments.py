@@ -78,9 +78,9 @@ def test_a_message_says_how_it_stands() -> None:
     def shown(**more: Any) -> str:
         return parse(fragments.message(made("x", **more), who, (), (), "c")).one("article").words
 
-    assert shown() == "Ann2026-11-15 09:05 UTC⋯ says nothing"
+    assert shown() == "Ann2026-11-15 09:05 UTC⋯ empty"
     assert "in progress" in shown(status="in_progress")
-    assert "says nothing" not in shown(status="in_progress")
+    assert "empty" not in shown(status="in_progress")
     assert "edited" in shown(updated_at=AT)
     assert "edited" not in shown(updated_at=AT, status="blocked")
     assert "blocked" in shown(status="blocked")

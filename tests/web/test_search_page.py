@@ -114,13 +114,13 @@ def test_older_titles_are_looked_at_when_asked(site: Site) -> None:
         site.store.create_conversation(f"c{number:03}", title="A lighthouse" if number in (3, 229) else "Talk")
     page = site.piece("/conversations?q=lighthouse")
     assert titles(page) == ["A lighthouse"]
-    assert "200 newest titles looked at" in page
-    older = page.follow("Look at older titles")
+    assert "200 newest titles searched" in page
+    older = page.follow("Search older titles")
     assert titles(older) == ["A lighthouse"]
     assert older.tree.one("a", "row")["href"].endswith("c003")
-    assert "30 more titles looked at: there are no more." in older
+    assert "30 more titles searched: there are no more." in older
     # All were looked at: nothing is said.
-    assert "looked at" not in site.piece("/conversations?q=lighthouse&metadata=a=1")
+    assert "titles searched" not in site.piece("/conversations?q=lighthouse&metadata=a=1")
 
 
 def test_no_title_is_lost_where_many_fit(site: Site) -> None:
@@ -128,12 +128,12 @@ def test_no_title_is_lost_where_many_fit(site: Site) -> None:
         site.store.create_conversation(f"c{number:02}", title=f"A lighthouse {number:02}")
     page = site.piece("/conversations?q=lighthouse")
     seen = titles(page)
-    assert "25 newest titles looked at" in page
+    assert "25 newest titles searched" in page
     for _ in range(3):
-        page = page.follow("Look at older titles")
+        page = page.follow("Search older titles")
         seen += titles(page)
     assert seen == [f"A lighthouse {number:02}" for number in reversed(range(90))]
-    assert "15 more titles looked at: there are no more." in page
+    assert "15 more titles searched: there are no more." in page
 
 
 def test_titles_do_not_hide_what_was_said(site: Site) -> None:
@@ -207,10 +207,10 @@ def decisions(page: Page) -> dict[str, str]:
 def test_why(sample: Site) -> None:
     page = sample.get("/c/sample-team/why?agent=scout")
     why = decisions(page)
-    assert why["This is the cha"] == "kept instructions stay"
-    assert why["Agreed."] == "dropped it does not concern the agent"
+    assert why["This is the cha"] == "kept instructions are always included"
+    assert why["Agreed."] == "dropped not addressed to the agent"
     assert why["@scout what do "] == "kept it fits"
-    assert why["Four of them of"] == "kept the newest message: always there"
+    assert why["Four of them of"] == "kept the newest message is always included"
     tight = decisions(sample.piece("/c/sample-team/why?agent=scout&budget=60"))
     assert tight["@scout what do "] == "dropped no room left in the budget"
     everything = decisions(sample.piece("/c/sample-team/why?addressed=no&agent=scout"))
@@ -286,7 +286,7 @@ def test_much_usage_is_added_up_once_a_minute(site: Site) -> None:
     ]
     site.store.append("c", said)
     page = site.get("/")
-    assert "So much is added up once a minute" in page
+    assert "Totals of this size are computed once a minute" in page
     numbers = page.tree.one("dl", "numbers").words
     assert "10k" in numbers
     site.store.append("c", said)
@@ -299,7 +299,7 @@ def test_who_was_erased_is_in_no_figure(site: Site) -> None:
     site.store.append("a", [Message("assistant", "x", usage=each) for each in usage], user_id="adelaide")
     site.store.append("b", [Message("assistant", "x", usage=usage[0])], user_id="ben")
     page = site.get("/")
-    assert "So much is added up once a minute" in page
+    assert "Totals of this size are computed once a minute" in page
     assert "adelaide" in page
     assert site.get("/admin").send("/admin/erase", user="adelaide", sure="yes").status == 200
     assert "adelaide" not in site.get("/")

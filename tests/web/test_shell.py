@@ -132,7 +132,7 @@ def test_what_is_not_there(sample: Site) -> None:
     ):
         page = sample.get(path)
         assert page.status == 404, path
-        assert page.tree.one("h1").words == "Not here"
+        assert page.tree.one("h1").words == "Not found"
     for path in ("/conversations?nonsense=1", "/c/sample-parcel/why?budget=-1", "/search?q=x&since=tomorrow", "/%ff"):
         assert sample.get(path).status in (400, 404), path
     assert sample.reader.client.put("/conversations").status_code == 405
@@ -151,7 +151,7 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
 
 def test_an_empty_store_shows_how_to_begin(site: Site) -> None:
     page = site.get("/")
-    assert "Nothing was said yet" in page
+    assert "No conversations yet" in page
     assert "hansard demo" in page
     filled = page.send("sample")
     assert "Newest conversations" in filled

@@ -1,5 +1,5 @@
-"""The web page of the server: conversations to look at, search, understand and change. They are rendered here.
+"""The web page of the server, on which conversations can be read, searched, explained and changed.
 
-`site` is the way of a request, the other modules are the pages by what they show. What the pages read is read through
-the same pipeline and the same views as the API: `hansard.server`.
+`app` handles the requests; the other modules are named after the pages that they render. Pages use the same pipeline
+and the same views as the API.
 """

@@ -1,4 +1,4 @@
-"""What can be done on the page: write, chat, rename, archive, branch, edit, delete, export; each a form of its own."""
+"""The actions of the page: write, chat, rename, archive, branch, edit, delete, export. Each has its own form."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class ArchiveForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConfirmForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """A deletion needs a second word."""
+    """Deletions require a confirmation."""
 
     sure: Literal["yes"] | None = None
 
 
 class MessageForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is written, as whom; `ask` lets the model answer."""
+    """A new message and its author; with `ask`, the model answers."""
 
     text: str
     role: Literal["user", "assistant", "system", "agent"] = "user"
@@ -60,7 +60,7 @@ class SwitchForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EditForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """`branch` keeps the old text on its line; `place` changes the message everywhere."""
+    """`branch` keeps the old text on its branch; `place` changes the message everywhere."""
 
     text: str
     how: Literal["branch", "place"] = "branch"
@@ -68,7 +68,7 @@ class EditForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _require_confirmation(form: ConfirmForm) -> None:
     if form.sure != _YES:
-        raise ValidationError("nothing was deleted: tick the box to say that you are sure")
+        raise ValidationError("nothing was deleted: tick the box to confirm")
 
 
 def _conversation_path(request: PageRequest[Any, Any], **after: object) -> str:
@@ -77,7 +77,7 @@ def _conversation_path(request: PageRequest[Any, Any], **after: object) -> str:
 
 @routes.form("/begin")
 async def do_begin(request: PageRequest[NoQuery, NewConversationForm]) -> HttpResponse:
-    """Begins a conversation."""
+    """Starts a conversation."""
     form = request.body
     made = await request.store.create_conversation(form.id, title=form.title, user_id=form.user, agent_id=form.agent)
     await request.store.append_message(made.id, "user", form.text)
@@ -87,7 +87,7 @@ async def do_begin(request: PageRequest[NoQuery, NewConversationForm]) -> HttpRe
 
 @routes.form(ONE + "/say")
 async def do_say(request: PageRequest[NoQuery, MessageForm]) -> HttpResponse:
-    """Writes a message, and lets the model answer if asked to."""
+    """Appends a message, and asks the model if `ask` is set."""
     form = request.body
     who = None
     if form.participant is not None:
@@ -103,21 +103,21 @@ async def do_say(request: PageRequest[NoQuery, MessageForm]) -> HttpResponse:
 
 @routes.form(ONE + "/rename")
 async def do_rename(request: PageRequest[NoQuery, RenameForm]) -> HttpResponse:
-    """Gives a conversation another title."""
+    """Changes the title of a conversation."""
     await request.store.update_conversation(request.path[0], title=request.body.title)
     return request.redirect(_conversation_path(request))
 
 
 @routes.form(ONE + "/archive")
 async def do_archive(request: PageRequest[NoQuery, ArchiveForm]) -> HttpResponse:
-    """Puts a conversation away, or takes it out again."""
+    """Archives or unarchives a conversation."""
     await request.store.update_conversation(request.path[0], archived=request.body.archived == _YES)
     return request.redirect(_conversation_path(request))
 
 
 @routes.form(ONE + "/delete")
 async def do_delete(request: PageRequest[NoQuery, ConfirmForm]) -> HttpResponse:
-    """Deletes a conversation with everything derived from it."""
+    """Deletes a conversation and everything derived from it."""
     _require_confirmation(request.body)
     conversation = await request.conversation()
     receipt = await request.store.delete_conversation(conversation.id)
@@ -129,7 +129,7 @@ async def do_delete(request: PageRequest[NoQuery, ConfirmForm]) -> HttpResponse:
 
 @routes.form(MESSAGE + "/delete")
 async def do_delete_message(request: PageRequest[NoQuery, ConfirmForm]) -> HttpResponse:
-    """Deletes a message, from every branch."""
+    """Deletes a message from every branch."""
     _require_confirmation(request.body)
     receipt = await request.store.delete_message(request.path[0], request.path[1])
     return request.render("receipt.html", receipt=receipt, what=f"the message {request.path[1]}")
@@ -137,11 +137,11 @@ async def do_delete_message(request: PageRequest[NoQuery, ConfirmForm]) -> HttpR
 
 @routes.form(MESSAGE + "/edit")
 async def do_edit(request: PageRequest[NoQuery, EditForm]) -> HttpResponse:
-    """Changes what a message says: on a new branch, or everywhere."""
+    """Changes the text of a message, on a new branch or everywhere."""
     id, message_id = request.path
     message = await request.store.get_message(id, message_id, blobs="refs")
     if not isinstance(message.content, str) or message.blobs:
-        raise ValidationError("only plain text can be edited here: this content has a structure of its own")
+        raise ValidationError("only plain text can be edited here: this content is structured")
     if request.body.how == "place":
         await request.store.update_message(id, message_id, content=request.body.text)
         return request.redirect(f"c/{segment(id)}{query(at=message_id)}#m{message.seq}")
@@ -153,7 +153,7 @@ async def do_edit(request: PageRequest[NoQuery, EditForm]) -> HttpResponse:
 
 @routes.form(MESSAGE + "/branch")
 async def do_branch(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """Begins a new line after a message, and makes it active."""
+    """Creates a branch after a message and makes it active."""
     id, message_id = request.path
     message = await request.store.get_message(id, message_id, blobs="refs")
     await request.store.branch(id, at=message_id, source=await _source_branch(request, message))
@@ -161,7 +161,7 @@ async def do_branch(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
 
 
 async def _source_branch(request: PageRequest[Any, Any], message: Message) -> str | None:
-    """The branch to leave: the active one where it reads the message, else the one that the message was written on."""
+    """Returns the branch to start from: the active one if it contains the message, else the message's own."""
     branches = await request.store.list_branches(request.path[0])
     active = next((each.id for each in branches if each.active), MAIN)
     return active if branch_path.contains(branches, active, message) else message.branch
@@ -176,7 +176,7 @@ async def do_switch(request: PageRequest[NoQuery, SwitchForm]) -> HttpResponse:
 
 @routes.form(MESSAGE + "/pin")
 async def do_pin(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """Pins a message, or unpins it."""
+    """Pins or unpins a message."""
     id, message_id = request.path
     message = await request.store.get_message(id, message_id, blobs="refs")
     await request.store.update_message(id, message_id, pinned=not message.pinned)
@@ -185,7 +185,7 @@ async def do_pin(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
 
 @routes.page(ONE + "/export")
 async def see_export(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """The conversation in the export format, as a file."""
+    """The conversation as a file in the export format."""
     conversation = await request.conversation()
     lines = request.store.export(conversation_ids=[conversation.id])
     name = (b"content-disposition", b'attachment; filename="conversation.jsonl"')
@@ -194,6 +194,6 @@ async def see_export(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
 
 @routes.form("/sample")
 async def do_fill(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """Stores the sample."""
+    """Stores the sample data."""
     await load_sample(request.store)
     return request.redirect("")

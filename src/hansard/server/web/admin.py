@@ -1,4 +1,4 @@
-"""For those who look after a store: keys, tenants, retention, erasure, the check, the audit log."""
+"""Administration pages: keys, tenants, retention, erasure, check, audit log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DeleteTenantForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.page("/admin", scope="admin")
 async def see_admin(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """What there is to look after."""
+    """The administration page."""
     return await _admin(request)
 
 
@@ -92,12 +92,12 @@ def _keys(request: PageRequest[Any, Any]) -> KeyFile:
     return KeyFile(request.context.settings.keys)
 
 
-# Keys: an operator's affair
+# Keys, for operators only
 
 
 @routes.form("/admin/keys", scope="admin", operator=True)
 async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse:
-    """Makes a key. Its secret is shown now, and never again."""
+    """Creates a key. Its secret is shown once."""
     form = request.body
     if form.operator and (form.tenant or form.user):
         raise ValidationError("an operator's key is bound to no tenant and no user: leave both empty")
@@ -114,19 +114,19 @@ async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse
 
 @routes.form("/admin/keys/revoke", scope="admin", operator=True)
 async def do_revoke_key(request: PageRequest[NoQuery, KeyIdForm]) -> HttpResponse:
-    """Ends a key at once, in every worker."""
+    """Revokes a key immediately, in every worker."""
     if request.body.id == request.known_caller.name:
-        raise Denied("this is the key that you came in with: revoke it with another one")
+        raise Denied("you are signed in with this key: use another key to revoke it")
     _keys(request).revoke(request.body.id)
     return request.redirect("admin")
 
 
-# What is kept
+# Retention
 
 
 @routes.form("/admin/purge", scope="admin")
 async def do_purge(request: PageRequest[NoQuery, PurgeForm]) -> HttpResponse:
-    """Counts what has not been touched for so many days; with a second word, deletes it."""
+    """Counts conversations without messages for `days` days; with a confirmation, deletes them."""
     days = request.body.days
     if request.body.sure is None:
         counted = await request.store.purge(timedelta(days=days), dry_run=True)
@@ -147,7 +147,7 @@ async def do_erase(request: PageRequest[NoQuery, EraseForm]) -> HttpResponse:
 
 @routes.form("/admin/tenants/delete", scope="admin", operator=True)
 async def do_delete_tenant(request: PageRequest[NoQuery, DeleteTenantForm]) -> HttpResponse:
-    """Deletes a tenant with everything that it holds."""
+    """Deletes a tenant and all its data."""
     _require_confirmation(request.body.sure)
     receipt = await request.root.admin.delete_tenant(request.body.tenant)
     request.services.totals.clear()
@@ -156,12 +156,12 @@ async def do_delete_tenant(request: PageRequest[NoQuery, DeleteTenantForm]) -> H
 
 def _require_confirmation(sure: str | None) -> None:
     if sure is None:
-        raise ValidationError("nothing was deleted: tick the box to say that you are sure")
+        raise ValidationError("nothing was deleted: tick the box to confirm")
 
 
 @routes.form("/admin/check", scope="admin")
 async def do_check(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """Looks at everything that the tenant holds, and remembers what it found."""
+    """Checks all data of the tenant, and stores the result for the overview."""
     problems = await request.store.check()
     found = [{"where": each.where, "what": each.what} for each in problems[:_MOST_PROBLEMS]]
     if request.store.capabilities.records and request.store.user_id is None:
@@ -169,7 +169,7 @@ async def do_check(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     return request.render("check_result.html", problems=found, total=len(problems))
 
 
-# Who did what
+# The audit log
 
 
 @routes.page("/admin/audit", scope="admin", operator=True)
@@ -190,18 +190,18 @@ def _is_wanted(entry: AuditEntry, query: AuditQuery) -> bool:
 
 
 def _newest(path: Path) -> list[AuditEntry]:
-    """The end of the log, newest first: as much as can be looked at, however long the log is."""
+    """Returns the last entries of the log, newest first. Reads a bounded part of it."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         lines = deque(file.read().splitlines())
     if size > _TAIL_BYTES and lines:
-        lines.popleft()  # the first one is cut
+        lines.popleft()  # it is incomplete
     return [_entry(line) for line in reversed(lines) if line]
 
 
 def _entry(line: bytes) -> AuditEntry:
-    """A line of the log. One that a full disk cut off is shown as such: it must not hide the others."""
+    """Decodes a line of the log. A line that a full disk cut off is shown as unreadable, and does not hide others."""
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""The page: forms and cookies in, HTML out.
+"""The web application. It reads forms and cookies and returns HTML.
 
-What fails becomes a page too: the sign-in for those who are not known, else what went wrong.
+Errors are pages too: the sign-in page for unauthenticated requests, else an error page.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PAGES: tuple[Endpoint, ...] = (
     *actions.routes,
     *admin.routes,
 )
-"""Every page. What is declared here is guarded, audited and tested."""
+"""Every page. All of them are authorized, audited and covered by the isolation tests."""
 _LOG = logging.getLogger("hansard.server")
 _MOST_FORM_BYTES = 4_000_000
 _SIGN_IN, _SIGN_OUT = b"/sign-in", b"/sign-out"
@@ -97,7 +97,7 @@ class Site(Pipeline[AnyPageRequest]):
         return endpoint, tuple(map(unsegment, path))
 
     def view_headers(self, request: AnyPageRequest) -> dict[bytes, bytes]:
-        """The path chooses the tenant: a browser sends no headers of ours."""
+        """Returns the tenant of the path as a header: browsers do not send our headers."""
         return (
             {} if request.chosen_tenant is None else {b"hansard-tenant": quote(request.chosen_tenant, safe="").encode()}
         )
@@ -109,7 +109,7 @@ class Site(Pipeline[AnyPageRequest]):
             request.body = await _form(request, request.endpoint.body)
 
     def encode(self, request: AnyPageRequest, value: HttpResponse) -> HttpResponse:
-        """A stream is not even begun for those who only ask for its head."""
+        """Removes a stream from the response to HEAD, so that it is not started."""
         is_stream = not isinstance(value.body, bytes)
         return structs.replace(value, body=b"") if is_stream and request.method == "HEAD" else value
 
@@ -134,12 +134,12 @@ class Site(Pipeline[AnyPageRequest]):
         needs_key = self.auth.needs_key
         return html_response("sign_in.html", 401, headers, colours=request.colours, needs_key=needs_key, **values)
 
-    # What went wrong
+    # Errors
 
     def error_response(self, request: AnyPageRequest, failure: Exception) -> tuple[HttpResponse, str]:
         error, status, headers = problems.reported(failure)
         if isinstance(error, Unauthenticated):
-            # Whoever comes without a key is asked for one; the words are for one that does not hold.
+            # Without a key, the page only asks for one. The message is for keys that are not valid.
             problem = str(error) if cookies.key_of(request) is not None or not self.auth.needs_key else None
             return self._sign_in_page(
                 request, problem, request.path_and_query if request.method == "GET" else ""
@@ -168,7 +168,7 @@ async def _form(request: AnyPageRequest, kind: type[Struct]) -> Any:
 
 
 async def _unreadable(send: Send, error: Exception) -> None:
-    """A path that is not even text."""
+    """Answers a request whose path is not valid text."""
     status = error.status if isinstance(error, HansardError) else 500
     _LOG.warning("a request could not be read: %s", error)
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})

@@ -1,4 +1,4 @@
-"""Which messages a branch reads, from the list of branches alone."""
+"""Which messages a branch contains, derived from the list of branches."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hansard.model import Branch, Message
 
 
 def readable_branches(branches: Sequence[Branch], branch: str) -> dict[str, int | None]:
-    """The lines that a branch reads, its own first, and up to which seq; None for all of it."""
+    """Returns the branches whose messages a branch shares, itself first, with the last shared seq; None for all."""
     by_id = {each.id: each for each in branches}
     found: dict[str, int | None] = {branch: None}
     at, limit = by_id.get(branch), None
     while at is not None and at.parent is not None and at.parent not in found:
-        # A branch may have left before its parent did: what the parent shares is then cut there.
+        # A branch may start before its parent does, which limits what the parent shares with it.
         left = at.from_seq or 0
         limit = left if limit is None else min(limit, left)
         found[at.parent] = limit

@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn here: bars over days, and bars beside names. Colours come from the style sheet."""
+"""Charts as SVG: columns per day, and horizontal bars. The style sheet sets their colours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def days_between(first: date, last: date) -> list[date]:
 
 
 def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
-    """A column for each bar, with its words for those who point at it; those who hear it are told the highest."""
+    """Returns a column chart. Each column has a tooltip; screen readers get the highest value."""
     most = max(bar.value for bar in bars) or 1
     width = len(bars) * _STEP
     drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
@@ -52,7 +52,7 @@ def _tall(value: float, most: float) -> float:
 
 
 def share(value: float, most: float) -> Markup:
-    """A bar as long as its share."""
+    """Returns a horizontal bar for the share of `value` in `most`."""
     part = 0.0 if most <= 0 else min(100.0, max(0.5, value / most * 100)) if value > 0 else 0.0
     return Markup(
         '<svg class="share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'

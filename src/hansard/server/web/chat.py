@@ -1,8 +1,8 @@
-"""Who answers when somebody writes on the page: the model that the server was given, or one that repeats what it hears.
+"""Answers to messages that are written on the page, by the server's model or by an echo.
 
-A model is anything with a `name` and an async iterator of pieces of text; it may give its `Usage` too. What it says is
-stored as it comes, as a message in progress, so that every reader sees it grow and nothing of it is lost when it breaks
-off. Why it broke off stands in the message's metadata, as `error`.
+A model has a `name` and returns its answer as an async iterator of text fragments, optionally with its `Usage`. The
+answer is stored as it arrives, as a message in progress, so that all readers see it grow and nothing is lost if it is
+cut off. The reason is then stored in the message's metadata, as `error`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from hansard.model import Message, Participant, Usage
 from hansard.store import Store
 
 _EVERY = 200
-"""Characters after which what was said so far is stored."""
+"""Characters after which the answer so far is stored."""
 _STOPPED = "The answer took too long, or the server was stopped."
 
 
 class PageModel(Protocol):
     @property
     def name(self) -> str:
-        """What the page calls it."""
+        """The name that the page shows."""
 
     def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str | Usage]:
-        """The answer in fragments. `messages` is the prompt as OpenAI's Chat Completions take it, `text` the newest."""
+        """Yields the answer. `messages` is the prompt in the format of Chat Completions, `text` the newest message."""
 
 
 class Echo:
-    """Repeats what it hears: a page without a model can be tried all the same."""
+    """Repeats the message, so that the page can be tried without a model."""
 
     name = "echo"
 
@@ -44,7 +44,7 @@ class Echo:
 
 
 async def reply(store: Store, model: PageModel, conversation_id: str, text: str, agent_id: str | None) -> Message:
-    """Asks the model, and stores what it says while it says it."""
+    """Asks the model, and stores its answer while it arrives."""
     prompt = await store.assemble_prompt(conversation_id, agent_id=agent_id)
     who = Participant("agent", agent_id or model.name)
     id = await store.append_message(conversation_id, "assistant", "", participant=who, status="in_progress")
@@ -63,7 +63,7 @@ async def reply(store: Store, model: PageModel, conversation_id: str, text: str,
         why = {"error": str(error)}
         return await store.update_message(conversation_id, id, content=said, status="interrupted", metadata=why)
     except BaseException as error:
-        # What was said stays, and says that there was to be more; of an error, only what kind: it may hold secrets.
+        # Keep the partial answer as interrupted. Store only the type of the error: its message may contain secrets.
         gone = isinstance(error, asyncio.CancelledError)
         why = {"error": _STOPPED if gone else f"The model failed: {type(error).__name__}"}
         with contextlib.suppress(HansardError):

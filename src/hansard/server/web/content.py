@@ -1,8 +1,7 @@
-"""What a message says, as blocks that a template can show.
+"""Converts the content of a message to blocks that can be rendered.
 
-Content of any format is read as parts; each part becomes a block. A tool's result is shown inside of the call that it
-answers, where both are on the page; else each has a link to the other. Everything is bounded: what is longer is cut,
-and the message's own page has more.
+Content of any format is read as parts; each part becomes a block. A tool's result is shown inside its call if both are
+on the page; otherwise each links to the other. Long content is cut, and the message's own page shows more.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _KINDS = {"user": "user", "assistant": "agent", "agent": "agent", "system": "sys
 
 
 class ContentBlock(Struct, kw_only=True):
-    """A piece to show. `kind` chooses how; `html` is safe, everything else is escaped by the template."""
+    """A block to render. `kind` selects how; `html` is safe HTML, all other fields must be escaped."""
 
     kind: str
     html: str = ""
@@ -45,34 +44,34 @@ class ContentBlock(Struct, kw_only=True):
     is_cut: bool = False
     inside: list[ContentBlock] = []
     is_open: bool = False
-    """Waiting: a call that nothing has answered."""
+    """A call without a result."""
     to: int = 0
-    """The seq of the message at `url`: the result of a call, or the call of a result, which stands elsewhere."""
+    """The seq of the message at `url`, which contains the result of a call or the call of a result."""
 
 
 class Counterpart(Struct, frozen=True):
-    """The message that holds the other half of a call and its result."""
+    """The message with the result of a call, or with the call of a result."""
 
     id: str
     seq: int
     name: str
-    """Of the tool."""
+    """The name of the tool."""
 
 
 Counterparts = Mapping[str, Counterpart]
-"""By the id of the call."""
+"""Counterparts by the id of the call."""
 
 
 class Speaker(Struct, frozen=True):
     name: str
     kind: str
-    """user, agent, system or tool."""
+    """One of user, agent, system, tool."""
     tone: int = 0
     initial: str = ""
 
 
 def speaker_of(message: Message, conversation: Conversation) -> Speaker:
-    """Who said it: the participant, else who the conversation belongs to."""
+    """Returns the author: the participant, else the user or agent of the conversation."""
     who = message.participant
     if who is not None:
         return _speaker(who.display_name or who.id, {"user": "user", "agent": "agent"}.get(who.kind, "system"), who.id)
@@ -82,28 +81,28 @@ def speaker_of(message: Message, conversation: Conversation) -> Speaker:
 
 
 def _speaker(name: str, kind: str, id: str) -> Speaker:
-    # Of every other tone: a user and an agent never look the same.
+    # Users get odd tones, others even ones, so that a user and an agent never look the same.
     tone = crc32(id.encode("utf-8", "replace")) % (_TONES // 2) * 2 + (kind == "user")
     return Speaker(name, kind, tone, name.strip()[:1].upper() or "·")
 
 
 Results = Mapping[str, tuple[ToolResult, Message]]
-"""Results by the id of their call, with the message that holds them."""
+"""Results and their messages, by the id of their call."""
 
 
 class RenderContext(Struct, frozen=True):
-    """What those who write blocks have at hand."""
+    """What all blocks of a message share."""
 
     counterparts: Counterparts
     base: str
-    """The way to the conversation."""
+    """Link to the conversation."""
     most: int
-    """Characters of one block."""
+    """Limit for the characters of one block."""
     painter: highlight.Painter
 
 
 def blocks_of(message: Message, reading: Reading, results: Results, context: RenderContext) -> list[ContentBlock]:
-    """The message as blocks."""
+    """Converts a message to blocks."""
     writer = _BlockWriter(message, context)
     blocks = [block for part in reading.parts[:_MOST_PARTS] if (block := writer.block(part, results)) is not None]
     if len(reading.parts) > _MOST_PARTS:
@@ -112,7 +111,7 @@ def blocks_of(message: Message, reading: Reading, results: Results, context: Ren
 
 
 def results_in(message: Message) -> list[ToolResult]:
-    """The results of tools that a message holds and, if it holds anything else, none: then it is shown by itself."""
+    """Returns a message's tool results; none if it has other content, because it is then shown by itself."""
     parts = formats.read(message).parts
     found = [part for part in parts if isinstance(part, ToolResult)]
     rest = [part for part in parts if not isinstance(part, ToolResult | kinds.OtherPart) and not _is_blank(part)]
@@ -124,7 +123,7 @@ def _is_blank(part: AnyPart) -> bool:
 
 
 def media_of(reading: Reading) -> list[Media]:
-    """Pictures, sounds and documents in the order in which they are shown."""
+    """Returns images, audio and documents in display order."""
     return list(_media(reading.parts))
 
 
@@ -137,7 +136,7 @@ def _media(parts: Iterable[AnyPart]) -> Iterable[Media]:
 
 
 class _BlockWriter:
-    """Makes blocks of the parts of one message, counting its media."""
+    """Converts the parts of one message to blocks, and numbers its media."""
 
     def __init__(self, message: Message, context: RenderContext) -> None:
         self._message = message
@@ -198,7 +197,7 @@ class _BlockWriter:
         return block
 
     def _link(self, block: ContentBlock) -> bool:
-        """Gives half of a call and its result the way to the other half; false when nobody knows it."""
+        """Links a call to its result, or a result to its call. Returns false if the counterpart is unknown."""
         other = self._context.counterparts.get(block.id)
         if other is None:
             return False
@@ -207,7 +206,7 @@ class _BlockWriter:
         return True
 
     def _result_part(self, part: AnyPart) -> ContentBlock | None:
-        """A part of a result. Text that is JSON is shown as such; other text as it is, for tools write no Markdown."""
+        """Converts a part of a result. Text is shown as JSON if it is JSON, else verbatim: tools write no Markdown."""
         if not isinstance(part, kinds.Text):
             return self.block(part, {})
         text = part.text
@@ -238,7 +237,7 @@ class _BlockWriter:
         return ContentBlock(kind=kind, name=name, note=note, url=url)
 
     def rest_of_blobs(self) -> list[ContentBlock]:
-        """What was moved out of the content and is no picture: a long text that happens to be base64, say."""
+        """Returns blocks for blobs that belong to no media part, such as a long text that looks like base64."""
         if not self._refs:
             return []
         url = f"{self._context.base}/m/{segment(self._message.id)}/raw"
@@ -252,7 +251,7 @@ def pretty(value: Any) -> str:
 
 
 def _brief(arguments: Any) -> str:
-    """The arguments of a call in a few words, beside its name."""
+    """Returns the arguments of a call as a short text."""
     if not isinstance(arguments, dict):
         return str(arguments)[:80]
     said = ", ".join(f"{name}: {_scalar(value)}" for name, value in list(arguments.items())[:4])
@@ -274,7 +273,7 @@ def size_of(size: int) -> str:
 
 
 def preview(messages: Sequence[Message]) -> str:
-    """The newest words of a conversation, on one line."""
+    """Returns the newest text of a conversation on one line."""
     for message in reversed(messages):
         text = " ".join(markdown.bare(message.text[:400]).split())
         if text:

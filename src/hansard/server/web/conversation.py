@@ -1,4 +1,4 @@
-"""One conversation: from its end, or around a message, and on in both directions; and live, as it is written."""
+"""The page of a conversation: its end, or a part around a message, older and newer messages, and a live tail."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ routes = PageRoutes()
 
 PAGE = 40
 FIRST = 20
-"""Messages with which a conversation opens: more than a screen has, and the next ones come before they are reached."""
+"""Messages on the first page: more than fit on a screen. The script loads more before the reader needs them."""
 _NEIGHBOURS = 20
-"""Messages on either side of a stretch in which the other half of a call and its result is looked for."""
+"""Messages on either side of a slice that are searched for the counterparts of its calls and results."""
 
 
 class ShowQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to visit: around a message, before or after a cursor; else at the end."""
+    """Which messages to show: around a message, before or after a cursor; by default, the last ones."""
 
     branch: Id | None = None
     at: Id | None = None
@@ -44,7 +44,7 @@ class PageTailQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessageSlice(Struct, frozen=True):
-    """Messages in a row, and whether there are more on either side."""
+    """Consecutive messages, and whether there are more on either side."""
 
     messages: Sequence[Message]
     branch: str | None
@@ -54,7 +54,7 @@ class MessageSlice(Struct, frozen=True):
 
 @routes.page(ONE)
 async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpResponse:
-    """A conversation, at its end or around a message."""
+    """A conversation: its end, or a part around a message."""
     conversation = await request.conversation()
     shown_slice, branches, summaries = await asyncio.gather(
         _slice(request), _branches(request), request.store.list_summaries(conversation.id)
@@ -83,7 +83,7 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
 async def _content(
     request: PageRequest[ShowQuery, NoForm], transcript_context: TranscriptContext, values: dict[str, Any]
 ) -> Markup:
-    """The messages, and what stands around them."""
+    """Renders the messages and what surrounds them."""
     shown_slice: MessageSlice = values["shown_slice"]
     more = {
         "home": request.home,
@@ -122,7 +122,7 @@ async def _slice(request: PageRequest[ShowQuery, NoForm]) -> MessageSlice:
 
 
 async def neighbours_of(request: PageRequest[Any, NoForm], shown_slice: MessageSlice) -> list[Message]:
-    """The messages next to a stretch, where one of its calls has its result there, or a result its call."""
+    """Returns the messages next to a slice, if a call or a result of the slice has its counterpart elsewhere."""
     loose = transcript.unpaired_tools(shown_slice.messages)
     read = _reader(request, shown_slice.branch)
     found: list[Message] = []
@@ -141,7 +141,7 @@ def _reader(request: PageRequest[Any, NoForm], branch: str | None):  # type: ign
 
 
 async def _around(request: PageRequest[ShowQuery, NoForm], id: str) -> MessageSlice:
-    """A message in the middle of what surrounds it, on the branch that is asked for or, if need be, on its own."""
+    """Returns the messages around a message, on the requested branch or, if it is not there, on its own."""
     message, branches = await asyncio.gather(
         request.store.get_message(request.path[0], id, blobs="refs"), _branches(request)
     )
@@ -164,7 +164,7 @@ async def _sides(
 
 
 def _visible_summaries(summaries: Sequence[Summary], shown: str, branches: Sequence[Branch]) -> list[Summary]:
-    """The summaries of a branch, and of those that it left as far as it shares them."""
+    """Returns the summaries of a branch, including those of shared messages."""
     reach = branch_path.readable_branches(branches, shown)
     return [
         each
@@ -174,14 +174,14 @@ def _visible_summaries(summaries: Sequence[Summary], shown: str, branches: Seque
 
 
 class BranchNode(Struct, frozen=True):
-    """A branch in the small tree."""
+    """A branch in the tree of branches."""
 
     branch: Branch
     depth: int
 
 
 def _tree(branches: Sequence[Branch]) -> list[BranchNode]:
-    """Branches under those that they left. A list of any length is walked once."""
+    """Orders branches as a tree, each below its parent, in linear time."""
     ids = {each.id for each in branches}
     children: dict[str | None, list[Branch]] = {}
     for each in branches:
@@ -200,7 +200,7 @@ Person = tuple[str, str, str]
 
 
 def _people(messages: Sequence[Message]) -> list[Person]:
-    """Who takes part in what is shown."""
+    """Returns the participants of the shown messages."""
     found = {}
     for message in messages:
         if message.participant is not None:
@@ -214,7 +214,7 @@ def _people(messages: Sequence[Message]) -> list[Person]:
 
 @routes.page(ONE + "/tail")
 async def see_tail(request: PageRequest[PageTailQuery, NoForm]) -> HttpResponse:
-    """Each new message as HTML, as it arrives."""
+    """Streams each new message as HTML."""
     conversation = await request.conversation()
     last = request.headers.get(b"last-event-id")
     after = request.query.after if last is None else last.decode("latin-1")
@@ -226,7 +226,7 @@ async def _events(
     request: PageRequest[PageTailQuery, NoForm], conversation: Conversation, cursor: str
 ) -> AsyncIterator[bytes]:
     yield tail.opened(cursor)
-    # The page that listens is the conversation's, not the address of the tail: links are as seen from there.
+    # Links must be relative to the conversation's page, not to the URL of the tail.
     base = f"{_one_up(request.home)}c/{segment(conversation.id)}"
     transcript_context = TranscriptContext(conversation, base, request.may("write"))
     async for message in tail.follow(

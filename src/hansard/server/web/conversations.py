@@ -1,4 +1,4 @@
-"""The list of conversations: by who and when, page by page; and by what was said, as somebody types."""
+"""The list of conversations, filtered by user, agent and date, or searched by title and content."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ routes = PageRoutes()
 
 PAGE = 25
 _PREVIEW_MESSAGES = 3
-"""Newest messages of each conversation that its line in the list is made from."""
+"""Newest messages of each conversation that are read for its preview."""
 _TITLES = 200
-"""Newest conversations whose titles are searched while somebody types."""
+"""Newest conversations whose titles are searched first."""
 _OLDER_TITLES = 2_000
-"""The same when older titles are asked for: at each step so many more."""
+"""The same for each further step."""
 _MARK, _UNMARK = Markup("<mark>"), Markup("</mark>")
 
 
 class ConversationListQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`metadata` is `key=value`; a value that is JSON is taken as such. `q` searches what was said, and titles.
+    """`metadata` is `key=value`, where the value may be JSON. `q` searches messages and titles.
 
-    `since` and `until` are days in UTC, both inclusive. `titles` is where to go on looking for titles.
+    `since` and `until` are days in UTC, both inclusive. `titles` is the cursor for the search of older titles.
     """
 
     q: str | None = None
@@ -52,7 +52,7 @@ class ConversationListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConversationRow(Struct, frozen=True):
-    """A line of the list."""
+    """A row of the list."""
 
     conversation: Conversation
     title: str
@@ -78,7 +78,7 @@ async def see_conversations(request: PageRequest[ConversationListQuery, NoForm])
 
 
 async def _page(request: PageRequest[ConversationListQuery, NoForm]) -> Page:
-    """A page of those in a range of days. A listing is sorted by time, so the range is a stretch of it."""
+    """Returns a page of the conversations in the date range, which are adjacent: listings are sorted by time."""
     query = request.query
     dates = _date_range(query)
     after = query.after or (dates.begin(query.sort) if query.before is None else None)
@@ -88,7 +88,7 @@ async def _page(request: PageRequest[ConversationListQuery, NoForm]) -> Page:
     inside = [each for each in page.items if dates.has(each, query.sort)]
     times = [cursors.sort_time(each, query.sort) for each in page.items]
     newer, older = page.previous_cursor, page.next_cursor
-    # Beyond the range there may be others: a link there would lead to an empty page.
+    # Outside of the range there may be others, but a link to them would lead to an empty page.
     if newer is not None and dates.end is not None:
         begins = query.after is query.before is None or any(at >= dates.end for at in times[:1])
         newer = None if begins else await _cursor_in_range(request, dates, before=newer)
@@ -101,14 +101,14 @@ async def _page(request: PageRequest[ConversationListQuery, NoForm]) -> Page:
 async def _cursor_in_range(
     request: PageRequest[ConversationListQuery, NoForm], dates: DateRange, **where: str
 ) -> str | None:
-    """The cursor, if the next conversation from there is in the range."""
+    """Returns the cursor if the next conversation after it is in the date range."""
     query = request.query
     page = await request.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
     return next(iter(where.values())) if any(dates.has(each, query.sort) for each in page.items) else None
 
 
 class DateRange(Struct, frozen=True):
-    """From a time on, and before another."""
+    """A time range: `start` is inclusive, `end` is exclusive."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -118,7 +118,7 @@ class DateRange(Struct, frozen=True):
         return (self.start is None or at >= self.start) and (self.end is None or at < self.end)
 
     def begin(self, sort: ConversationSort) -> str | None:
-        """Where in a listing, newest first, it begins; None for the beginning."""
+        """Returns the cursor of the range's first conversation in a listing, newest first; None for its beginning."""
         if self.end is None:
             return None
         return cursors.of_conversation(Conversation("", last_message_at=self.end, updated_at=self.end), sort)
@@ -130,7 +130,7 @@ def _date_range(query: ConversationListQuery) -> DateRange:
 
 
 def day_of(text: str | None, what: str) -> datetime | None:
-    """Where a day begins."""
+    """Returns the beginning of a day."""
     if text is None:
         return None
     try:
@@ -144,7 +144,7 @@ async def newest(request: PageRequest[Any, Any], limit: int) -> list[Conversatio
 
 
 async def rows(request: PageRequest[Any, Any], conversations: Sequence[Conversation]) -> list[ConversationRow]:
-    """Lines for conversations, with the newest words of each."""
+    """Returns rows for conversations, with a preview of each."""
     ends = await asyncio.gather(*(_end(request, each) for each in conversations))
     return [_row(each, end) for each, end in zip(conversations, ends, strict=True)]
 
@@ -183,7 +183,7 @@ def _filters(query: ConversationListQuery) -> dict[str, Any]:
 
 
 def metadata_of(text: str | None) -> dict[str, Any] | None:
-    """`key=value`, several with commas between."""
+    """Parses `key=value` pairs, separated by commas."""
     if text is None:
         return None
     found = {}
@@ -205,13 +205,13 @@ def _value(text: str) -> Any:
 # Searching the list
 
 ConversationMatch = tuple[Conversation, Markup | None]
-"""A conversation, and what was found in it unless it is the title or the id."""
+"""A conversation and the snippet that was found in it; None if its title or id matched."""
 
 
 async def _matches(
     request: PageRequest[ConversationListQuery, NoForm], words: str
 ) -> tuple[list[ConversationRow], TitleMatches]:
-    """Conversations by their id, their title or what was said in them, each once; and how far titles were looked at."""
+    """Returns unique conversations that match by id, title or content, and the state of the title search."""
     filters = _filters(request.query)
     titles = await _by_title(request, words, filters)
     if request.query.titles is None:
@@ -224,7 +224,7 @@ async def _matches(
 
 
 def _unique(findings: Sequence[ConversationMatch], query: ConversationListQuery) -> list[ConversationMatch]:
-    """Each conversation that is wanted, with what was found in it if anything was."""
+    """Returns each matching conversation once, with a snippet if there is one."""
     found: dict[str, ConversationMatch] = {}
     for conversation, snippet in findings:
         if conversation.id not in found or found[conversation.id][1] is None:
@@ -241,23 +241,23 @@ async def _by_id(request: PageRequest[ConversationListQuery, NoForm], words: str
     try:
         conversation = await request.store.get_conversation(words)
     except ValidationError:
-        return []  # what was typed can be nobody's id
+        return []  # not a valid id
     return [] if conversation is None else [(conversation, None)]
 
 
 class TitleMatches(Struct, frozen=True):
-    """What was found by title."""
+    """Conversations whose title matches."""
 
     found: list[ConversationMatch]
     searched: int
     next: str | None
-    """Where to go on; None when there are no more."""
+    """The cursor to continue from; None if there are no more."""
 
 
 async def _by_title(
     request: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
 ) -> TitleMatches:
-    """Titles are not in the index: conversations are looked at, newest first, up to a bound."""
+    """Searches titles. They are not indexed, so a bounded number of conversations is read, newest first."""
     wanted, dates = words.casefold(), _date_range(request.query)
     found: list[ConversationMatch] = []
     searched = 0
@@ -267,7 +267,7 @@ async def _by_title(
         page = await request.store.list_conversations(**filters, sort=request.query.sort, after=after, limit=100)
         for at, each in enumerate(page.items):
             if len(found) == PAGE:
-                # The others are found from here on, when they are asked for.
+                # The page is full: the next search continues here.
                 return TitleMatches(
                     found, searched + at, cursors.of_conversation(page.items[at - 1], request.query.sort)
                 )
@@ -293,7 +293,7 @@ async def _by_words(
 
 
 def marked(snippet: Snippet) -> Markup:
-    """A snippet with what was found marked."""
+    """Renders a snippet with its matches marked."""
     pieces, end = [], 0
     for start, stop in snippet.highlights:
         pieces += [escape(bare(snippet.text[end:start])), _MARK, escape(snippet.text[start:stop]), _UNMARK]

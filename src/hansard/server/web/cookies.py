@@ -1,8 +1,8 @@
-"""Who a browser is: the key that it signed in with, and the proof that a form came from a page of ours.
+"""Browser sessions: the key that the browser signed in with, and protection against forged forms (CSRF).
 
-The key is kept in a cookie that no script can read and that other sites cannot make a browser send with a form. A
-second cookie holds a random seed; every form carries a digest of the seed and the key. Another site can neither read
-the cookies nor guess the digest.
+The key is stored in a cookie that scripts cannot read and that browsers do not send with forms of other sites. A second
+cookie contains a random seed. Every form contains a digest of the seed and the key, which another site can neither read
+nor guess.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from hansard.server.web.page_request import PageRequest
 
 OURS = "hansard_"
-"""With which the names of our cookies begin."""
+"""Prefix of our cookies' names."""
 HOST = "__Host-"
-"""Before the name of a cookie: browsers take it only by TLS, from the host itself, for all of its paths."""
+"""Name prefix of cookies that browsers accept only over TLS, from the host itself, and for all of its paths."""
 KEY = "hansard_key"
 HOST_KEY = HOST + KEY
-"""The same where the page comes by TLS and without a prefix. No neighbour, of another name under the same domain, can
-set a cookie of this name for us. It must have the path `/`: behind a prefix it would go to other applications."""
+"""Used if the page is served over TLS and without a path prefix. Other hosts of the same domain cannot set this cookie.
+It must have the path `/`: behind a prefix, it would be sent to other applications."""
 SEED = "hansard_seed"
 _DAYS_30 = 30 * 86_400
 _TOKEN = re.compile(r"[\w.~+/=-]{1,3800}", re.ASCII)
@@ -36,18 +36,18 @@ _OWN_SITE = (None, b"same-origin", b"none")
 
 
 def own_cookies(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Our cookies. Other applications on the same host set others, in any form that they like."""
+    """Returns our cookies. Ignores those of other applications on the host, which may have any form."""
     sent = (each.partition("=") for each in headers.get(b"cookie", b"").decode("latin-1").split(";"))
     found: dict[str, str] = {}
     for name, _, value in sent:
         if name.strip().removeprefix(HOST).startswith(OURS):
-            # A browser sends the cookie with the longest path first.
+            # Browsers send the cookie with the longest path first.
             found.setdefault(name.strip(), value.strip())
     return found
 
 
 async def admit(auth: Auth, request: PageRequest[Any, Any]) -> Caller:
-    """Who asks: by the header that programs send, else by the cookie."""
+    """Returns the caller, by the Authorization header, else by the cookie."""
     headers = request.headers
     key = key_of(request)
     if key is not None and b"authorization" not in headers and auth.needs_key:
@@ -56,12 +56,12 @@ async def admit(auth: Auth, request: PageRequest[Any, Any]) -> Caller:
 
 
 def key_of(request: PageRequest[Any, Any]) -> str | None:
-    """The key that the browser has signed in with."""
+    """Returns the key that the browser has signed in with."""
     return request.cookies.get(HOST_KEY, request.cookies.get(KEY))
 
 
 async def caller_of_key(auth: Auth, request: PageRequest[Any, Any], key: str) -> Caller:
-    """Who comes with this key. Refuses one that nobody may come in with."""
+    """Returns the caller of a key, or raises `Unauthenticated`."""
     if not _TOKEN.fullmatch(key):
         raise Unauthenticated("the key is not valid")
     return await auth.admit(
@@ -73,7 +73,7 @@ async def caller_of_key(auth: Auth, request: PageRequest[Any, Any], key: str) ->
 
 
 def seed_of(request: PageRequest[Any, Any]) -> tuple[str, Headers]:
-    """The browser's seed; and the header that gives it one, if it has none."""
+    """Returns the browser's seed and, if it had none, the header that sets it."""
     seed = request.cookies.get(SEED)
     if seed and len(seed) >= 32:
         return seed, ()
@@ -82,28 +82,28 @@ def seed_of(request: PageRequest[Any, Any]) -> tuple[str, Headers]:
 
 
 def proof_of(request: PageRequest[Any, Any], seed: str) -> str:
-    """What every form of this browser carries."""
+    """Returns the proof that every form of this browser contains."""
     key = key_of(request) or ""
     return hmac.new(seed.encode(), b"form\0" + key.encode(), hashlib.sha256).hexdigest()
 
 
 def check_form(request: PageRequest[Any, Any], proof: str | None) -> None:
-    """Refuses a form that did not come from a page of ours."""
+    """Refuses a form that was not sent from one of our pages."""
     if b"authorization" in request.headers:
-        return  # no browser sends this by itself
+        return  # browsers do not send this header by themselves
     if request.headers.get(b"sec-fetch-site") not in _OWN_SITE:
-        raise Denied("a form from another site is not taken")
+        raise Denied("forms of other sites are not accepted")
     seed = request.cookies.get(SEED, "")
-    # As bytes: of texts, only ASCII could be compared.
+    # As bytes: compare_digest accepts only ASCII strings.
     if not seed or not hmac.compare_digest(proof_of(request, seed).encode(), (proof or "").encode()):
-        raise Denied("the form is too old, or came from elsewhere: load the page again, then send it again")
+        raise Denied("the form is too old, or was sent by another page: reload the page, then send it again")
 
 
 # Signing in and out
 
 
 def signed_in(request: PageRequest[Any, Any], key: str, shown_at: str) -> Headers:
-    """Gives the browser its key. `shown_at` is the path of the page that asked for it, as far as we see it."""
+    """Returns headers that set the key cookie. `shown_at` is the path of the sign-in page as the server sees it."""
     if request.is_https and _has_no_prefix(request, shown_at):
         return (_cookie(request, HOST_KEY, key, path="/", seconds=_DAYS_30), _cookie(request, KEY, "", seconds=0))
     return (*_delete_host_cookie(request), _cookie(request, KEY, key, seconds=_DAYS_30))
@@ -114,12 +114,12 @@ def signed_out(request: PageRequest[Any, Any]) -> Headers:
 
 
 def _delete_host_cookie(request: PageRequest[Any, Any]) -> Headers:
-    """Takes the key that counts before the other: one that no longer holds would keep the browser out."""
+    """Deletes the `__Host-` cookie. It takes precedence, so an outdated one would block the browser."""
     return (_cookie(request, HOST_KEY, "", path="/", seconds=0),) if HOST_KEY in request.cookies else ()
 
 
 def _has_no_prefix(request: PageRequest[Any, Any], shown_at: str) -> bool:
-    """Whether the browser names the page as we do: a proxy that puts a prefix before it does not tell us."""
+    """Whether the browser sees the same path as the server: a proxy may add a prefix that it does not report."""
     _, _, named = request.headers.get(b"referer", b"").decode("latin-1").partition("://")
     path = named.partition("/")[2].partition("?")[0]
     return bool(named) and path in (shown_at.partition("?")[0], "sign-in")
@@ -134,7 +134,7 @@ def _cookie(
     same_site: str = "Lax",
     seconds: int | None = None,
 ) -> tuple[bytes, bytes]:
-    # Without a path, a browser takes the folder of the page that set it: just the prefix that a proxy put before us.
+    # Without a path, the browser uses the folder of the page that set it, which includes a proxy's prefix.
     parts = [f"{name}={value}", "HttpOnly", f"SameSite={same_site}"]
     if path is not None:
         parts.append(f"Path={path}")

@@ -1,6 +1,6 @@
-"""The pieces that a page has many of, as HTML by plain formatting: a template takes several times as long for each.
+"""HTML fragments that a page has many of, formatted without templates, which take several times as long.
 
-Every value is escaped where it is written, but for the HTML of blocks, which `markdown` and `highlight` have made safe.
+Every value is escaped here, except the HTML of blocks, which `markdown` and `highlight` have made safe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_ERROR, _MOST_CHUNK = 200, 500
 
 
 def time(moment: datetime, style: str = "ago") -> Markup:
-    """A time in UTC, which the script shows in the reader's zone."""
+    """Renders a time in UTC, which the script converts to the reader's time zone."""
     exact = moment.astimezone(UTC).isoformat()
     return Markup(f'<time datetime="{exact}" data-style="{style}">{exact[:10]} {exact[11:16]} UTC</time>')
 
@@ -31,16 +31,16 @@ def cost(amount: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 branch`, `2 branches`."""
+    """Returns `1 branch`, `2 branches`."""
     ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
     return f"{number:,} {noun}{ending}"
 
 
-# A hit of a search
+# Search hits
 
 
 def hit(message: Message, who: Speaker, title: str, snippet: str, home: str) -> str:
-    """A message that was found. The snippet is HTML."""
+    """Renders a search hit. `snippet` is HTML."""
     to = escape(f"{home}c/{segment(message.conversation_id)}{query(at=message.id)}#m{message.seq}")
     return (
         f'<li><a class="row" href="{to}">\n'
@@ -51,11 +51,11 @@ def hit(message: Message, who: Speaker, title: str, snippet: str, home: str) -> 
     )
 
 
-# A message
+# Messages
 
 
 def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left_at: Sequence[str], base: str) -> str:
-    """Who said it, when, what, and what is known of it. `base` is the way to its conversation."""
+    """Renders a message: author, time, content, sources and usage. `base` is the link to its conversation."""
     whole = escape(f"{base}/m/{segment(message.id)}")
     here = escape(f"{base}{query(at=message.id)}#m{message.seq}")
     name = escape(who.name)
@@ -96,7 +96,7 @@ def _states(message: Message) -> str:
 
 
 def _error(message: Message) -> str:
-    """Why it was broken off, as far as it was said."""
+    """Renders the reason why a message was interrupted, if it is stored."""
     reason = (message.metadata or {}).get("error") if message.status == "interrupted" else None
     if not isinstance(reason, str):
         return ""
@@ -106,7 +106,7 @@ def _error(message: Message) -> str:
 
 def _said(message: Message, blocks: Sequence[ContentBlock], whole: str) -> str:
     if not blocks:
-        return f'<p class="dim">{"…" if message.status == "in_progress" else "says nothing"}</p>\n'
+        return f'<p class="dim">{"…" if message.status == "in_progress" else "empty"}</p>\n'
     return "".join([_block(each, whole) for each in blocks])
 
 
@@ -138,14 +138,14 @@ def _usage(usage: Usage | None) -> str:
 
 
 def _left(branches: Sequence[str], base: str) -> str:
-    """Ways to the branches that begin after it."""
+    """Renders links to the branches that start after the message."""
     if not branches:
         return ""
     links = [f'<a href="{escape(base + query(branch=each))}">{escape(each)}</a>' for each in branches]
     return f'<p class="left">{plural(len(branches), "branch")} from here: {", ".join(links)}</p>\n'
 
 
-# What it says
+# Content blocks
 
 
 def _block(block: ContentBlock, whole: str) -> str:

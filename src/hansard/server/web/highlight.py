@@ -1,7 +1,7 @@
-"""Code and JSON in colours, as HTML: everything in it is escaped, and only spans with a class are added.
+"""Syntax highlighting of code and JSON as HTML. The text is escaped, and only spans with a class are added.
 
-Colours are given only as long as that takes no time worth mentioning: of most languages, somebody can write what takes
-their lexer minutes to read. What is left is shown without.
+Highlighting stops after a time limit: for most languages there are texts that keep their lexer busy for minutes. The
+rest is shown without colours.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pygments.util import ClassNotFound
 _MOST = 20_000
 _MOST_LINE = 1_000
 _BLANK = re.compile(r"\s{500}")
-"""More of it than anybody writes: lexers look through all of it again from each of its signs."""
+"""Long runs of whitespace, on which some lexers take quadratic time."""
 _MOST_SECONDS = 0.3
-"""Of the processor, from the first code on a page to the last."""
+"""CPU time for all code on a page."""
 _JSON = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|-?\b(?:\d[\d.eE+-]*|true|false|null)\b')
-"""Texts, of which the last may be cut, and other values."""
+"""Strings, of which the last may be cut, and other values."""
 _FAMILIES = {
     **dict.fromkeys(("k", "kd", "kn", "kr", "kt", "kp", "ow", "gh", "gu"), "k"),
     **dict.fromkeys(("m", "mb", "mf", "mh", "mi", "mo", "il", "kc", "no"), "m"),
@@ -35,7 +35,7 @@ _FAMILIES = {
     ),
     **dict.fromkeys(("err", "gd", "gr", "gt"), "e"),
 }
-"""Colours by Pygments' short names of what words are; what is not among them has none."""
+"""Colours by Pygments' short token names; other tokens have none."""
 _COLOURS = {kind: _FAMILIES[short] for kind, short in STANDARD_TYPES.items() if short in _FAMILIES}
 _LANGUAGES = {
     *("awk", "bash", "batch", "c", "clojure", "cmake", "common-lisp", "console", "cpp", "csharp", "css", "dart"),
@@ -46,32 +46,32 @@ _LANGUAGES = {
     *("scala", "scheme", "scss", "splus", "sql", "sqlite3", "swift", "terraform", "tex", "toml", "tsx"),
     *("typescript", "vb.net", "vue", "xml", "yaml", "zig"),
 }
-"""By the first of the names that Pygments has for them. A few of its other lexers never come back from a short text."""
+"""Allowed languages, by Pygments' first alias. A few other lexers do not terminate on some short texts."""
 _LEXERS: dict[str, Any] = {}
 
 
 class Painter:
-    """Colours the code on one page, as long as it has time left."""
+    """Highlights the code on one page within the time limit."""
 
     def __init__(self) -> None:
         self._began: tuple[float, float] | None = None
-        """With the first code: by the clock, and by the processor."""
+        """When highlighting began: wall-clock time and CPU time."""
 
     def code(self, text: str, language: str) -> str:
-        """Code in colours, where its language is known."""
+        """Highlights code if its language is known."""
         if not language or len(text) > _MOST or _longest_line(text) > _MOST_LINE or _BLANK.search(text):
             return escape(text)
         found = _lexer(language)
-        lexer = None if found is None else found()  # the first of a kind takes long to make: it is not the text's fault
+        lexer = None if found is None else found()  # before the timer: creating the first lexer of a kind is slow
         return escape(text) if lexer is None or self._is_late() else self._coloured(text, lexer)
 
     def _coloured(self, text: str, lexer: Any) -> str:
-        """The text with a span around what has a colour."""
+        """Returns the text with a span around each coloured token."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         tokens = [*self._in_time(lexer.get_tokens_unprocessed(text))]
         read = "".join(value for _, _, value in tokens)
         if not text.startswith(read):
-            return escape(text)  # some lexers say a thing twice, or before another
+            return escape(text)  # some lexers repeat or reorder text
         pieces = []
         for colour, run in groupby(tokens, lambda token: _COLOURS.get(token[1])):
             words = escape("".join(value for _, _, value in run), quote=False)
@@ -88,12 +88,12 @@ class Painter:
         if self._began is None:
             self._began = (time.perf_counter(), time.thread_time())
         clock, processor = self._began
-        # The processor has never worked longer than the clock says, and the clock costs less to ask.
+        # CPU time never exceeds wall-clock time, which is cheaper to read.
         return time.perf_counter() - clock >= _MOST_SECONDS and time.thread_time() - processor >= _MOST_SECONDS
 
 
 def _lexer(language: str) -> Any:
-    """The class that reads a language, or None. Names are anybody's: only those that are known are remembered."""
+    """Returns the lexer class of a language, or None. Only known names are cached: users can send any."""
     if language not in _LEXERS:
         try:
             lexer = type(get_lexer_by_name(language))
@@ -110,12 +110,12 @@ def _longest_line(text: str) -> int:
 
 
 def json(text: str) -> str:
-    """JSON as we write it, in colours."""
+    """Highlights JSON."""
     if len(text) > _MOST:
         return escape(text)
     pieces, end = [], 0
     for match in _JSON.finditer(text):
-        pieces.append(text[end : match.start()])  # brackets and commas: nothing to escape
+        pieces.append(text[end : match.start()])  # only brackets and commas, so there is nothing to escape
         end, value = match.end(), match.group()
         colour = "k-m" if value[0] != '"' else "k-n" if text[end : end + 1] == ":" else "k-s"
         pieces.append(f'<span class="{colour}">{escape(value, quote=False)}</span>')

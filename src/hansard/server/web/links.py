@@ -1,4 +1,4 @@
-"""Links of the page: ids as segments of a path, and query strings."""
+"""Links: ids as path segments, and query strings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from urllib.parse import quote, quote_plus
 
 
 def segment(id: str) -> str:
-    """An id as a segment of a path. One that is made of dots would be taken for a way up, so a tilde goes before it."""
+    """Returns an id as a path segment. Ids of dots only would change the path, so they get a tilde as a prefix."""
     marked = f"~{id}" if id.startswith("~") or not id.strip(".") else id
     return quote(marked, safe="")
 
@@ -16,6 +16,6 @@ def unsegment(text: str) -> str:
 
 
 def query(**given: object) -> str:
-    """A query string of what is not empty, with its question mark."""
+    """Returns a query string of the values that are not empty, with its question mark."""
     pairs = [f"{name}={quote_plus(str(value))}" for name, value in given.items() if value not in (None, "", False)]
     return "?" + "&".join(pairs) if pairs else ""

@@ -1,9 +1,9 @@
-"""Markdown as HTML that can harm nobody.
+"""Renders Markdown as safe HTML.
 
-Three walls: of what the parser finds only known things are written, and HTML is text; the sanitizer lets only known
-tags and attributes through; and the page's policy lets nothing run. Pictures from elsewhere become links: looking at a
-conversation tells nobody. Everything is bounded: a text that is too long, too deep or too rich is shown as it was
-written.
+There are three layers of protection: only known parser events are written, and HTML is shown as text; the sanitizer
+allows only known tags and attributes; and the page's content security policy runs no scripts of messages. External
+images become links, so that reading a conversation sends no requests. Texts that are too long, too deeply nested or
+have too many elements are shown as plain text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyromark import Options
 from hansard.server.web.highlight import Painter
 
 MOST = 20_000
-"""Characters that are rendered as Markdown; beyond, text is shown as it was written."""
+"""Characters that are rendered as Markdown; longer texts are shown as plain text."""
 _MOST_EVENTS = 8_000
 _DEEPEST = 40
 
@@ -51,25 +51,25 @@ _CLEANER = nh3.Cleaner(
 )
 _OPTIONS = Options.ENABLE_TABLES | Options.ENABLE_STRIKETHROUGH | Options.ENABLE_TASKLISTS
 _TAG = re.compile(r"(?<!\]\()(?<!\]: )(?<!\\)<(?!(?i:https?|mailto|tel):[^\s<>]*>|[^\s<>@]+@[^\s<>@]+>)")
-"""What could begin HTML: neither around the target of a link, nor around an address that is a link by itself. Other
-addresses than those that may be links are tags, of XML say: `<soap:Body>`."""
+"""A `<` that may begin HTML, but not one around a link target or an autolink. Other schemes are treated as tags, such
+as XML's `<soap:Body>`."""
 _LESS = "\ufdd0"
-"""Stands for that sign while the text is parsed: of the characters that Unicode leaves to such uses."""
+"""Replaces that `<` during parsing. It is one of Unicode's noncharacters for internal use."""
 _URL = re.compile(
     r"https?://[^\s\"<>\\^`{|}\ufdd0\u3000-\u3003\u3008-\u3011\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+"
 )
 
 _BEGINS = re.compile(r"^[ \t]*(?:#{1,6}|[-*+]|>+)[ \t]+", re.MULTILINE)
 _RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
-"""Under the heads of a table."""
+"""The delimiter row of a table."""
 _CELL = re.compile(r"(?:\s*\|)+\s*")
 
 
 def render(text: str, painter: Painter | None = None) -> str:
-    """The text as HTML. Texts on one page share a painter, so that colours never take long."""
+    """Returns the text as HTML. Texts of one page share a painter, and so its time limit."""
     if len(text) > MOST:
         return plain(text)
-    whole = text.encode("utf-8", "replace").decode()  # half a character is none
+    whole = text.encode("utf-8", "replace").decode()  # lone surrogates
     whole = whole.replace(_LESS, "\ufffd")
     if "<" in whole:
         whole = _TAG.sub(_LESS, whole)
@@ -80,14 +80,14 @@ def render(text: str, painter: Painter | None = None) -> str:
 
 
 def bare(text: str) -> str:
-    """The text without the commonest signs of Markdown, for a line in a list."""
+    """Returns the text without the most common Markdown markup, for previews."""
     if "|" in text and (ruled := _RULE.sub(" ", text)) != text:
         text = _CELL.sub(" · ", ruled)
     return _BEGINS.sub("", text.replace("**", "").replace("~~", "").replace("`", ""))
 
 
 def plain(text: str) -> str:
-    """The text as it was written."""
+    """Returns the text as it was written."""
     return f'<pre class="plain" dir="auto">{escape(text)}</pre>'
 
 
@@ -117,28 +117,28 @@ _TASKS = {True: '<span class="task">☑</span> ', False: '<span class="task">☐
 
 
 class _HtmlWriter:
-    """HTML of what the parser finds, without anything that a browser would fetch.
+    """Writes the parser's events as HTML, without anything that a browser would fetch.
 
-    Quotes, lists and tables have the direction of what is in them, so that their signs stand where a line begins; lines
-    find their own by the style sheet.
+    Quotes, lists and tables get the text direction of their content, so that their markers are on the right side. The
+    style sheet sets the direction of paragraphs.
     """
 
     def __init__(self, painter: Painter) -> None:
         self.pieces: list[str] = []
         self._code: list[str] | None = None
-        """The lines of a block of code, while it is read."""
+        """The lines of the current code block; None outside of one."""
         self._language = ""
         self._painter = painter
         self._links = 0
-        """Links and pictures that are open: inside of one there is no other."""
+        """Number of open links and images, which are not nested in the output."""
         self._words = 0
-        """The piece with which the words of a link or picture begin."""
+        """Index in `pieces` where the text of the current link or image begins."""
         self._columns: Sequence[str] = ()
         self._column = 0
         self._cell = "td"
 
     def write(self, events: Iterable[Any]) -> bool:
-        """False when there is more than a page can bear: the rest is not even parsed."""
+        """Writes the events. Returns false, without parsing the rest, if they exceed the limits."""
         add = self.pieces.append
         depth = 0
         for number, event in enumerate(events):
@@ -160,7 +160,7 @@ class _HtmlWriter:
                 add(f"<code>{_escaped(what)}</code>")
             elif kind == "TaskListMarker":
                 add(_TASKS[what])
-            else:  # text, or HTML, which is text too
+            else:  # text, or HTML, which is shown as text
                 self._text(what)
         return True
 
@@ -216,7 +216,7 @@ class _HtmlWriter:
 
 
 def _named(what: Any) -> tuple[str, Any]:
-    """What begins or ends: a name or, under it, more."""
+    """Returns the name and the attributes of an element."""
     return (what, None) if isinstance(what, str) else next(iter(what.items()))
 
 
@@ -232,7 +232,7 @@ def _link(more: Mapping[str, str]) -> str:
 
 
 def _linked(text: str) -> str:
-    """Text with the addresses in it as links."""
+    """Returns the text with its URLs as links."""
     pieces, end = [], 0
     for found in _URL.finditer(text):
         url = found.group().rstrip(".,;:!?'*_~")

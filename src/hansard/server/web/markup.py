@@ -1,7 +1,7 @@
-"""Templates into HTML. Everything that a template writes is escaped, unless it was made by `markdown` or a template.
+"""Renders templates. Values are escaped, except HTML from `markdown`, `fragments` and other templates.
 
-A message is a pure function of what it shows, and is remembered by a digest of that: rendering messages takes longer
-than all the rest of a page.
+Rendering messages takes longer than the rest of a page. Their HTML depends only on what they show, so it is cached by a
+digest of that.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hansard.cache import Cache
 from hansard.server.web import content, fragments, links, static_files
 
 _MOST_BYTES = 24_000_000
-"""Of HTML that is remembered."""
+"""Size of the cache."""
 _LARGEST = _MOST_BYTES // 8
-"""Of one message. A larger one would push all others out."""
+"""Size of the largest cached message. A larger one would evict all others."""
 _OVERHEAD = 200
-"""Bytes that an entry takes beside its text."""
-# In bytes: a character takes one, two or four, as the widest one in the text does.
+"""Bytes of an entry besides its text."""
+# In bytes: a character takes one, two or four, depending on the widest one in the text.
 html_cache: Cache[bytes, str] = Cache(_MOST_BYTES, lambda text: sys.getsizeof(text) + _OVERHEAD)
-_encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON, for integers of any size
+_encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON supports integers of any size
 
 
 def render(template: str, **values: Any) -> str:
@@ -36,7 +36,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def cached(shown: object, write: Callable[[], str]) -> Markup:
-    """What `write` makes, which depends on what is shown and on nothing else."""
+    """Returns the result of `write` from the cache. It must depend only on `shown`."""
     key = hashlib.blake2b(_encode(shown), digest_size=20).digest()
     html = html_cache.get(key)
     if html is None:
@@ -73,7 +73,7 @@ def count(number: int) -> str:
 
 
 def short(number: float) -> str:
-    """A number in few characters: 12.3k."""
+    """Returns a number in few characters: 12.3k."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= limit:
             return f"{number / limit:.3g}{unit}"

@@ -1,4 +1,4 @@
-"""One message: whole, as JSON, and its pictures, sounds and documents as bytes."""
+"""The page of one message, its JSON, and its images, audio and documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN = {
     *("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"),
     *("audio/mpeg", "audio/mp3", "audio/wav", "audio/x-wav", "audio/ogg", "audio/webm", "audio/mp4", "audio/flac"),
 }
-"""What a browser may show. Everything else, pictures with scripts in them among it, is only handed out as a file."""
+"""Types that a browser may show. Everything else, such as SVG with scripts, is only sent as a download."""
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 @routes.page(MESSAGE)
 async def see_message(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """A message by itself, whole."""
+    """A message by itself."""
     conversation = await request.conversation()
     message = await request.store.get_message(conversation.id, request.path[1], blobs="refs")
     base = base_of(request, conversation)
@@ -74,7 +74,7 @@ async def see_message_json(request: PageRequest[NoQuery, NoForm]) -> HttpRespons
 
 @routes.page(MESSAGE + "/media/{number}")
 async def see_media(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """The bytes of a picture, a sound or a document."""
+    """The bytes of an image, audio or document."""
     message = await request.store.get_message(request.path[0], request.path[1])
     found = content.media_of(formats.read(message))
     number = request.path[2]
@@ -90,7 +90,7 @@ async def see_media(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
 
 
 def _bytes_of(media: Media) -> tuple[bytes, str]:
-    """The bytes, and what they are: by their first bytes where those tell, else as was claimed."""
+    """Returns the bytes and their media type, detected from the first bytes, else as declared."""
     claimed, encoded = media.media_type or "", media.data
     if not encoded and media.url is not None:
         claimed, encoded = split_data_url(media.url) or (claimed, None)

@@ -1,4 +1,4 @@
-"""The first page: what there is, what it costs, who is busy, and how the store is."""
+"""The first page: statistics, usage, recent conversations, and the state of the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ routes = PageRoutes()
 DAYS = 30
 NEWEST = 8
 CHECKS = ("hansard", "checks")
-"""Where the result of the last check is kept."""
+"""The namespace of the record with the result of the last check."""
 _DURABILITY = {
     "none": "nothing: it ends with the process",
     "process": "a crash of the process",
@@ -32,7 +32,7 @@ _DURABILITY = {
 
 @routes.page("/")
 async def see_overview(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
-    """What the tenant holds, and how it has grown."""
+    """Statistics of the tenant, and its recent conversations."""
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
     sums, newest, checked = await asyncio.gather(
         request.services.totals.sums(request.store, since),
@@ -54,7 +54,7 @@ async def see_overview(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
 
 
 def _figures(sums: Totals, since: date, home: str) -> Markup:
-    """Numbers and charts."""
+    """Renders numbers and charts."""
     active = None if sums.stats is None else sums.stats.active
     values = {
         "home": home,
@@ -68,7 +68,7 @@ def _figures(sums: Totals, since: date, home: str) -> Markup:
 
 
 async def last_check(store: Store) -> Record | None:
-    """What the last check found, for those who may see the whole tenant."""
+    """Returns the result of the last check; None in a user's view."""
     if not store.capabilities.records or store.user_id is not None:
         return None
     return await store.records.get(CHECKS, "last")

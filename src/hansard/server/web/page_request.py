@@ -1,7 +1,7 @@
-"""One request of a browser: where it is in the tree of pages, its cookies, and the page that it is shown.
+"""A request of a browser: its position among the pages, its cookies, and the rendering of its response.
 
-Links are relative, so that the pages work behind any prefix that a proxy puts before them, without being told. A
-browser resolves them by the path as it was sent, and so are they made: an id with a slash in it is one segment.
+Links are relative, so that pages work behind any path prefix of a proxy without configuration. Browsers resolve links
+against the encoded path, so links are built from that: an id with a slash is one segment.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ SANDBOX_HEADERS: Headers = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""For what people have stored and is opened by itself: whatever it is, nothing in it runs."""
+"""Headers for stored content that is opened by itself: no script in it is executed."""
 
 Q = TypeVar("Q")
 F = TypeVar("F")
 
 
 class NoForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """A form with nothing but its button."""
+    """A form without fields."""
 
 
 class PageRoutes(Routes):
-    """Pages to see and forms to send. `Visit[Query, Form]` says which."""
+    """Declares pages (GET) and forms (POST). Handlers take `PageRequest[Query, Form]`."""
 
     def page(self, path: str, **facts: Any) -> Callable[[H], H]:
         return self.get(path, **({"body": None, "produces": HTML} | facts))
@@ -69,14 +69,14 @@ class PageRoutes(Routes):
 
 
 class WebServices(Struct, frozen=True):
-    """What all pages share."""
+    """Objects that all pages share."""
 
     model: PageModel
     totals: UsageTotals
 
 
 class PageRequest(Request[Q, F]):
-    """One request of a browser, and its page."""
+    """One request of a browser."""
 
     def __init__(
         self, services: WebServices, context: ServerContext, scope: AsgiScope, receive: Receive, send: Send
@@ -85,13 +85,13 @@ class PageRequest(Request[Q, F]):
         self.services = services
         self.raw_path = self.raw_path or b"/"
         self.root_link = "../" * (self.raw_path.count(b"/") - 1) or "./"
-        """The way to the first page."""
+        """Relative link to the first page."""
         self.home = self.root_link
-        """The way to the first page of the tenant that was chosen."""
+        """Relative link to the first page of the chosen tenant."""
         self.chosen_tenant: str | None = None
-        """The tenant that an operator has chosen, in the path."""
+        """The tenant in the path, which an operator has chosen."""
         self.sign_action: str | None = None
-        """`sign_in` or `sign_out`, which are no pages."""
+        """`sign_in` or `sign_out`, which are not among the endpoints."""
         if self.raw_path.startswith(TENANT):
             self._read_tenant()
 
@@ -107,7 +107,7 @@ class PageRequest(Request[Q, F]):
 
     @property
     def path_and_query(self) -> str:
-        """The path that was asked for, from the first page on."""
+        """The requested path and query, relative to the first page."""
         sent: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
         query = self.scope["query_string"]
         path = sent[len(self.scope.get("root_path", "")) :].lstrip(b"/")
@@ -119,25 +119,25 @@ class PageRequest(Request[Q, F]):
 
     @property
     def colours(self) -> str | None:
-        """`light` or `dark`, if the reader has chosen; else as the system has them."""
+        """`light` or `dark`, if the reader has chosen; None for the system's setting."""
         chosen = self.cookies.get(COLOURS)
         return chosen if chosen in ("light", "dark") else None
 
     @property
     def is_https(self) -> bool:
-        """Whether the browser came by TLS, as far as can be told: it only makes cookies stricter."""
+        """Whether the browser seems to use TLS. A client can forge this, but it only makes cookies stricter."""
         return self.scope.get("scheme") == "https" or self.headers.get(b"x-forwarded-proto") == b"https"
 
     @property
     def wants_fragment(self) -> bool:
-        """The script asks for what has changed, not for a whole page."""
+        """Whether the script requests a fragment instead of a whole page."""
         return self.headers.get(b"hansard-piece") == b"1"
 
     def may(self, scope: Scope) -> bool:
         return scope in self.known_caller.scopes
 
     async def conversation(self) -> Conversation:
-        """The conversation that the path names."""
+        """Returns the conversation of the path."""
         found = await self.store.get_conversation(self.path[0])
         if found is None:
             raise ConversationNotFound(f"there is no conversation {self.path[0]!r} here")
@@ -151,11 +151,11 @@ class PageRequest(Request[Q, F]):
 
     @cached_property
     def proof(self) -> str:
-        """What every form on the page carries."""
+        """The proof that every form on the page contains."""
         return cookies.proof_of(self, self._seed[0])
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
-        """A whole page."""
+        """Renders a whole page."""
         around = {
             "colours": self.colours,
             "root": self.root_link,
@@ -172,16 +172,16 @@ class PageRequest(Request[Q, F]):
         return html_response(template, status, self._seed[1], **(around | values))
 
     def render_around(self, here: str, title: str, inside: Markup) -> HttpResponse:
-        """A whole page around what was made for it."""
+        """Renders a whole page around HTML."""
         return self.render("frame.html", here=here, title=title, made=inside)
 
     def render_fragment(self, template: str, **values: Any) -> HttpResponse:
-        """A part of a page, for the script."""
+        """Renders a part of a page for the script."""
         facts = {"root": self.root_link, "home": self.home, "may": self.may, "can": self.store.capabilities}
         return html_response(template, 200, (), **facts, **values)
 
     def redirect(self, where: str) -> HttpResponse:
-        """On to another page, given from the tenant's first."""
+        """Redirects to a page, relative to the tenant's first page."""
         return redirect(self.home + where)
 
 
@@ -196,11 +196,11 @@ def redirect(where: str, *headers: tuple[bytes, bytes]) -> HttpResponse:
 
 
 def decode_form(encoded: bytes, kind: type[Struct]) -> tuple[Any, str | None]:
-    """A query string or a form, and its proof. What was left empty was not given."""
+    """Decodes a query string or a form, and its proof. Empty fields are treated as missing."""
     try:
         pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000)
     except ValueError as error:
-        raise ValidationError(f"what was sent cannot be read: {error}") from error
+        raise ValidationError(f"the form cannot be read: {error}") from error
     proof = next((value for name, value in pairs if name == PROOF), None)
     given = [(name, value.replace("\r\n", "\n")) for name, value in pairs if value and name != PROOF]
     return parameters.decode(urlencode(given).encode(), kind), proof

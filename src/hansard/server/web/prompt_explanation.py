@@ -1,4 +1,4 @@
-"""Why: the prompt that `assemble_prompt` would make now, and what became of each message."""
+"""The page "Why this prompt": the prompt that `assemble_prompt` returns now, and the decision about each message."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest
 routes = PageRoutes()
 
 WORDS = {
-    "newest": "the newest message: always there",
+    "newest": "the newest message is always included",
     "fits": "it fits",
-    "system": "instructions stay",
-    "pinned": "pinned messages stay",
-    "summary": "the summary of what lies before",
-    "not_addressed": "it does not concern the agent",
+    "system": "instructions are always included",
+    "pinned": "pinned messages are always included",
+    "summary": "the summary of earlier messages",
+    "not_addressed": "not addressed to the agent",
     "over_budget": "no room left in the budget",
-    "summarized": "the summary stands for it",
-    "tool_pair": "a tool call without its result, or the other way",
+    "summarized": "included in the summary",
+    "tool_pair": "a tool call without its result, or the reverse",
     "blocked": "it was blocked",
-    "empty": "it says nothing that a model could be told",
+    "empty": "it has no content for a model",
 }
 _MOST_TURNS = 500
 _PREVIEW = 160
@@ -62,7 +62,7 @@ class DecisionRow(Struct, frozen=True):
 
 @routes.page(ONE + "/why")
 async def see_why(request: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
-    """The prompt that an agent would get, and why it is what it is."""
+    """The prompt that an agent would get, and the reasons for it."""
     conversation = await request.conversation()
     prompt = await _assemble(request)
     messages = await _messages(request, prompt)
@@ -94,7 +94,7 @@ def _result(
 
 @routes.page(ONE + "/prompt")
 async def see_prompt_json(request: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
-    """The prompt as JSON, to copy."""
+    """The prompt as JSON."""
     made = content.pretty(_as_sent(await _assemble(request), request.query.format))
     return HttpResponse(made.encode("utf-8", "replace") + b"\n", 200, SANDBOX_HEADERS, "application/json")
 
@@ -123,7 +123,7 @@ async def _assemble(request: PageRequest[WhyQuery, NoForm]) -> Prompt:
 
 
 async def _messages(request: PageRequest[WhyQuery, NoForm], prompt: Prompt) -> dict[str, Message]:
-    """The messages that were looked at, for a few words of each."""
+    """Returns the considered messages, for their previews."""
     wanted = max(prompt.loaded, 1)
     found = await request.store.get_messages(request.path[0], last=wanted, branch=request.query.branch, blobs="refs")
     return {each.id: each for each in found}
@@ -141,7 +141,7 @@ def _lines(prompt: Prompt, messages: dict[str, Message], conversation: Conversat
 
 
 def _as_sent(prompt: Prompt, format: str) -> Any:
-    """What goes into the call of a provider's API."""
+    """Returns the prompt as the body of a provider's API request."""
     if format == "openai.responses":
         return {"input": prompt.messages, **({"instructions": prompt.system} if prompt.system else {})}
     if format == "gemini":

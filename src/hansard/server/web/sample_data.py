@@ -1,7 +1,7 @@
-"""A sample to look at: what some weeks of several agents and their people leave in a store.
+"""Sample data: several weeks of conversations of several agents and users.
 
-It is an export, `sample.jsonl.gz`, whose times are moved so that it ends now. It can be filled in twice: a conversation
-that is there already stays as it is. To change the sample, change a store that holds it and export that again.
+The sample is an export, `sample.jsonl.gz`, whose times are shifted so that it ends now. It can be loaded twice:
+existing conversations stay unchanged. To change the sample, change a store that contains it and export it again.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class _Header(Struct):
 
 
 async def load_sample_into(url: str, tenant: str | None, user: str | None) -> SampleReport:
-    """Stores the sample in the store of a URL, as a tenant and a user see it."""
+    """Loads the sample into the store of a URL, in the view of a tenant and a user."""
     async with connect(url) as store:
         view = store if tenant is None else store.tenant(tenant)
         return await load_sample(view if user is None else view.user(user))
 
 
 async def load_sample(store: Store, now: datetime | None = None) -> SampleReport:
-    """Stores the sample, as the tenant or user of the store: what of it is not there yet."""
+    """Loads the conversations of the sample that the view does not have yet."""
     report = await store.import_(_lines(now or datetime.now(UTC), store.user_id))
     return SampleReport(report.conversations, report.messages)
 
 
 def _lines(now: datetime, owner: str | None) -> Iterator[bytes]:
-    """The export as if it had been written now, sealed anew; with an owner, all conversations are theirs."""
+    """Yields the export with shifted times and new checksums; with an owner, all conversations belong to them."""
     packed = (files("hansard.server.web") / "sample.jsonl.gz").read_bytes()
     first, *lines = gzip.decompress(packed).splitlines()
     yield first

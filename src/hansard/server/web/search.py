@@ -1,4 +1,4 @@
-"""Search over everything: with what was found marked, filters, and both orders."""
+"""The search page, with marked matches, filters and both orders."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.page("/search")
 async def see_search(request: PageRequest[SearchQuery, NoForm]) -> HttpResponse:
-    """What was said, wherever."""
+    """Searches all messages."""
     hits = await _search(request) if request.query.q else Hits()
     modes = MODES if request.store.embedder is not None else {}
     template = "hits.html" if request.wants_fragment else "search.html"

@@ -1,4 +1,4 @@
-"""The style sheet and the script: two files of our own, which a browser keeps until they change."""
+"""The style sheet, the script and the icon, which browsers cache until they change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOLDER = "/static/"
 
 @cache
 def address(name: str) -> str:
-    """Where a file is, with a part that changes when the file does."""
+    """Returns the path of a file, which contains a hash of its content."""
     return f"static/{hashlib.sha256(content(name)).hexdigest()[:12]}/{name}"
 
 
@@ -25,7 +25,7 @@ def content(name: str) -> bytes:
 
 
 async def send(scope: Scope, send: Send) -> bool:
-    """Answers a request for one of the files; false when it is for something else."""
+    """Answers a request for one of the files. Returns false for other requests."""
     path = scope["path"][len(scope.get("root_path", "")) :]
     if scope["type"] != "http" or not path.startswith(_FOLDER) or scope["method"] not in ("GET", "HEAD"):
         return False

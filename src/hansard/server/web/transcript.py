@@ -1,4 +1,4 @@
-"""A run of messages as HTML: who said what, results inside of their calls, summaries at the end of what they cover."""
+"""Renders messages as HTML: results inside their calls, and summaries after the messages that they cover."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from hansard.server.web import content, fragments, markdown, markup
 from hansard.server.web.highlight import Painter
 
 _HEAVY = 60_000
-"""Characters from which on rendering goes to a thread."""
+"""Characters above which messages are rendered in a thread."""
 _STRUCTURED = 1_000
-"""What content that is no text is taken for."""
+"""Assumed characters of structured content."""
 
 
 class TranscriptContext(Struct, frozen=True):
-    """What a message is shown in."""
+    """The conversation and the options with which messages are rendered."""
 
     conversation: Conversation
     base: str
-    """The way to the conversation."""
+    """Link to the conversation."""
     may_write: bool = False
     branches: Sequence[Branch] = ()
     summaries: Sequence[Summary] = ()
     neighbours: Sequence[Message] = ()
-    """Messages that are not shown, among them the other halves of calls and results that are."""
+    """Adjacent messages that are not shown but may contain counterparts of shown calls and results."""
     most: int = content.MOST
 
 
 class TranscriptItem(Struct, frozen=True):
-    """One message, as it stands in the list."""
+    """One rendered message."""
 
     html: Markup
     day: date
@@ -45,7 +45,7 @@ class TranscriptItem(Struct, frozen=True):
 
 
 async def render_items(messages: Sequence[Message], context: TranscriptContext) -> list[TranscriptItem]:
-    """What `items` gives; made off the event loop where there is much to render."""
+    """Renders messages, in a thread if there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
     if weight > _HEAVY:
         return await run_in_thread(_render_items, messages, context)
@@ -53,14 +53,14 @@ async def render_items(messages: Sequence[Message], context: TranscriptContext) 
 
 
 def _render_items(messages: Sequence[Message], context: TranscriptContext) -> list[TranscriptItem]:
-    """The messages as HTML, in their order, without those that are shown inside of others."""
+    """Renders messages in order, without those that are shown inside of others."""
     pairs = _pair(messages, context.neighbours)
     shown: list[TranscriptItem] = []
     day: date | None = None
     seen = [message for message in messages if message.seq not in pairs.inside]
     painter = Painter()
     covered = _summaries_by_end(seen, context.summaries, messages[-1].seq if messages else 0, painter)
-    # The newest first: a page opens at its end, and there may be more code than there is time to colour.
+    # Newest first: pages open at their end, and highlighting may run out of time.
     made = [_html(message, context, pairs, painter) for message in reversed(seen)]
     for message, html in zip(seen, reversed(made), strict=True):
         at = message.created_at.date()
@@ -70,7 +70,7 @@ def _render_items(messages: Sequence[Message], context: TranscriptContext) -> li
 
 
 def join_items(shown: Iterable[TranscriptItem]) -> Markup:
-    """The items as one text, with a line where a day begins."""
+    """Joins the items, with a heading before each day."""
     pieces: list[str] = []
     for item in shown:
         if item.is_new_day:
@@ -84,7 +84,7 @@ def render_message(message: Message, context: TranscriptContext) -> Markup:
 
 
 def unpaired_tools(messages: Iterable[Message]) -> formats.ToolLinks:
-    """The calls without a result among these messages, and the results without a call."""
+    """Returns the calls without a result among these messages, and the results without a call."""
     calls: dict[str, None] = {}
     results: dict[str, None] = {}
     for message in messages:
@@ -99,12 +99,12 @@ def unpaired_tools(messages: Iterable[Message]) -> formats.ToolLinks:
 
 
 class ToolPairs(Struct, frozen=True):
-    """Calls and their results."""
+    """Tool calls and their results."""
 
     results: dict[str, tuple[ToolResult, Message]] = {}
-    """Results by the call that they are shown in."""
+    """Results by the id of the call that they are shown in."""
     inside: set[int] = set()
-    """Messages that are nothing but such results."""
+    """Messages that consist only of such results."""
     callers: dict[str, Message] = {}
     answers: dict[str, Message] = {}
 
@@ -134,7 +134,7 @@ def _index_tools(pairs: ToolPairs, message: Message, links: formats.ToolLinks) -
 
 
 def _counterparts(message: Message, links: formats.ToolLinks, pairs: ToolPairs) -> dict[str, content.Counterpart]:
-    """Where the other halves of a message's calls and results are, unless they are shown inside of it."""
+    """Returns the counterparts of a message's calls and results that are not shown inside of it."""
     answers = {id: pairs.answers.get(id) for id in links.calls if id not in pairs.results}
     callers = {id: pairs.callers.get(id) for id in links.results}
     return {
@@ -169,7 +169,7 @@ def _html(message: Message, context: TranscriptContext, pairs: ToolPairs, painte
 def _summaries_by_end(
     messages: Sequence[Message], summaries: Iterable[Summary], end: int, painter: Painter
 ) -> dict[int, list[Markup]]:
-    """For each message that is seen, the summaries whose range ends with it, or with what is folded into it."""
+    """Returns summaries by the seq of the last shown message that they cover."""
     found: dict[int, list[Markup]] = {}
     if not messages:
         return found

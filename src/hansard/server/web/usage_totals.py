@@ -1,7 +1,7 @@
-"""How much there is, and the usage of the last days, added up: by day, by model, agent and user.
+"""Statistics and recent usage for the overview: totals by day, model, agent and user.
 
-A busy store has many conversations, and a row of usage for each user, agent, model and day. Where that is much to add
-up, it is done once a minute and not for everybody who looks.
+A busy store has many conversations, and a row of usage for each user, agent, model and day. Large totals are computed
+at most once a minute.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hansard.store import Store
 
 BUSIEST = 6
 _MANY_ROWS, _MANY_CONVERSATIONS = 5_000, 10_000
-"""From here on they are added up at most once a minute."""
+"""Above these sizes, totals are computed at most once a minute."""
 _MINUTE = timedelta(minutes=1)
 _MAX_CACHED = 64
 
@@ -33,20 +33,20 @@ class UsageRank(Struct, frozen=True):
 
 class Totals(Struct, frozen=True):
     stats: Stats | None
-    """None where the store cannot tell, or a user's view may not know."""
+    """None if the store has no statistics, or in a user's view."""
     total: UsageRank
     tokens: dict[str, int]
-    """By day."""
+    """Tokens by day."""
     models: list[UsageRank]
     agents: list[UsageRank]
     users: list[UsageRank]
     at: datetime
     is_cached: bool
-    """There was much to add up: others who look see the same for a while."""
+    """The totals were expensive to compute, so they are shown for up to a minute."""
 
 
 class UsageTotals:
-    """What was added up lately, by tenant and user."""
+    """Recently computed totals, by tenant and user."""
 
     def __init__(self) -> None:
         self._cached: dict[tuple[str, str | None], Totals] = {}
@@ -69,7 +69,7 @@ class UsageTotals:
         return made
 
     def clear(self) -> None:
-        """Something was deleted: nobody shall see it any longer, nor the name of one who was erased."""
+        """Clears the cache after a deletion, so that deleted data and erased names are no longer shown."""
         self._generation += 1
         self._cached.clear()
 

@@ -1,5 +1,5 @@
-// The page works without this script. With it: times in the reader's zone, lists that follow what is typed and what is
-// written, one scroll through any number of messages, and the keyboard.
+// The page works without this script, which adds times in the reader's zone, lists that update while typing and when
+// messages arrive, endless scrolling, and keyboard shortcuts.
 "use strict";
 (() => {
   const $ = (selector, from = document) => from.querySelector(selector);
@@ -33,7 +33,7 @@
     }
   }
 
-  // Days between messages are the reader's, not the server's.
+  // Day headings follow the reader's time zone, not the server's.
   function days(log) {
     if (!log) return;
     all(".day", log).forEach((each) => each.remove());
@@ -52,7 +52,7 @@
     }
   }
 
-  // Pieces of pages, rendered by the server
+  // Fragments of pages, rendered by the server
 
   async function piece(url, signal) {
     const answer = await fetch(url, { headers: { "Hansard-Piece": "1" }, signal, credentials: "same-origin" });
@@ -65,12 +65,12 @@
 
   const quietly = (error) => { if (error.name !== "AbortError") console.warn("hansard:", error.message); };
 
-  // A click is a press and a release of the same thing: nothing is replaced between the two.
+  // A click needs press and release on the same element, so nothing is replaced in between.
   const released = async (target) => {
     while (target.matches(":active")) await new Promise((done) => setTimeout(done, 50));
   };
 
-  // Forms that answer while somebody types
+  // Forms that update their results while the user types
 
   for (const form of all("form[data-type-ahead]")) {
     const target = $(form.dataset.typeAhead);
@@ -78,7 +78,7 @@
     const ask = async () => {
       const given = [...new FormData(form)].filter(([, value]) => value !== "");
       const url = `${form.action}?${new URLSearchParams(given)}`;
-      // Leaving a field says "change" again: what is there must not be replaced under a click or the focus.
+      // Leaving a field fires "change" again, and must not replace elements under a click or the focus.
       if (url === asked) return;
       asked = url;
       going?.abort();
@@ -93,7 +93,7 @@
         if (focused) all("a", target).find((each) => each.href === focused)?.focus();
         history.replaceState(null, "", url);
       } catch (error) {
-        if (error.name === "AbortError") return;  // another was asked since
+        if (error.name === "AbortError") return;  // superseded by a newer request
         asked = "";
         quietly(error);
       }
@@ -105,11 +105,11 @@
     form.addEventListener("submit", (event) => { event.preventDefault(); asked = ""; soon(0); });
   }
 
-  // The list of conversations, as it changes
+  // Updates of the list of conversations
 
   const list = $("#list[data-refresh]");
   if (list) setInterval(async () => {
-    // Older titles stay as they were found: thousands would be looked at again and again.
+    // Older titles are not refreshed: thousands of titles would be searched each time.
     const isOlder = () => new URLSearchParams(location.search).has("titles");
     const isBusy = () => document.hidden || isOlder() || list.contains(document.activeElement) || list.matches(":active") || $(".walked", list);
     const url = location.href;
@@ -122,7 +122,7 @@
     } catch (error) { quietly(error); }
   }, 5000);
 
-  // A conversation: older and newer messages as they are scrolled to, and no more of them in memory than can be seen
+  // A conversation: loads older and newer messages on scrolling, and removes those that are far from the view
 
   const log = $("#messages");
   const MOST = 240;
@@ -149,7 +149,7 @@
     const edge = kind === "older" ? messages[messages.length - extra - 1] : messages[extra];
     const side = kind === "older" ? "newer" : "older";
     $(`.further[data-${side}]`, log)?.remove();
-    const range = document.createRange();  // with the space between them, which would stay
+    const range = document.createRange();  // includes the whitespace between elements
     if (kind === "older") range.setStartBefore(gone[0]); else range.setStartBefore(log.firstChild);
     if (kind === "older") range.setEndAfter(log.lastChild); else range.setEndBefore(edge);
     range.deleteContents();
@@ -170,7 +170,7 @@
       const top = anchor?.getBoundingClientRect().top ?? 0;
       const more = found.querySelector(".further");
       const beyond = kind === "older" ? "previousSibling" : "nextSibling";
-      while (link[beyond]) link[beyond].remove();  // the space there would pile up
+      while (link[beyond]) link[beyond].remove();  // remove whitespace, which would accumulate
       link.replaceWith(found);
       days(log);
       if (anchor) scrollBy({ top: anchor.getBoundingClientRect().top - top, behavior: "instant" });
@@ -201,7 +201,7 @@
     tail.addEventListener("error", () => {
       connected(false);
       if (tail?.readyState !== EventSource.CLOSED) return;
-      // The browser itself comes back to a line that broke, but not to a server that said no, as a proxy does meanwhile.
+      // Browsers reconnect after a lost connection, but not after an error response, such as that of a proxy.
       tail = null;
       setTimeout(startTail, wait);
       wait = Math.min(2 * wait, 60000);
@@ -209,7 +209,7 @@
     tail.addEventListener("message", (event) => arrived(JSON.parse(event.data)));
   }
 
-  // Neither, when nothing is listened to.
+  // Hide both when there is no live tail.
   function connected(is) {
     if (!$("#live")) return;
     $("#live").hidden = is !== true;
@@ -244,7 +244,7 @@
     if (atEnd) toEnd();
   }
 
-  // A message that grows stays as its reader has it: folds open, and the focus where it was.
+  // Keeps open details and the focus when a growing message is replaced.
   function renew(there, message) {
     const before = all("details", there), links = all("a, summary", there), at = links.indexOf(document.activeElement);
     const hasFocus = there === document.activeElement;
@@ -255,7 +255,7 @@
     focus?.focus({ preventScroll: true });
   }
 
-  // How tall a message is that was not drawn yet is only guessed: the end moves while what stands before it is drawn.
+  // Heights of messages that were not drawn yet are estimates, so the end moves while earlier messages are drawn.
   function toEnd(frames = 8) {
     $("#end").scrollIntoView({ block: "end", behavior: "instant" });
     if (frames) requestAnimationFrame(() => toEnd(frames - 1));
@@ -274,7 +274,7 @@
     addEventListener("pageshow", (event) => { if (event.persisted) startTail(); });
   }
 
-  // A call and its result that stand apart: no need to load what is here already
+  // Links between a call and its result: scroll to the target if it is already loaded
 
   log?.addEventListener("click", (event) => {
     const there = document.getElementById(event.target.closest?.("a[data-to]")?.dataset.to ?? "");
@@ -285,7 +285,7 @@
     message.focus({ preventScroll: true });
   });
 
-  // Writing: the answer comes by the tail. What could not be sent stays in the box.
+  // Writing: the answer arrives through the tail. Text that could not be sent stays in the box.
 
   for (const form of all("form[data-write]")) {
     const box = $("textarea", form);
@@ -313,7 +313,7 @@
     });
   }
 
-  // What is about to be deleted is seen whole
+  // Scrolls opened delete forms into view
 
   document.addEventListener("toggle", (event) => {
     if (event.target.matches?.(".danger[open]")) event.target.scrollIntoView({ block: "nearest" });
