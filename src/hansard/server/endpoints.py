@@ -145,7 +145,7 @@ class Routes:
     def _declared(self, method: str, path: str, facts: dict[str, Any]) -> Callable[[H], H]:
         def declare(handler: H) -> H:
             name = self.prefix + handler.__name__.rstrip("_")
-            given = self.types_of(handler) | {"is_slow": "takes" in facts} | facts
+            given = self.types_of(handler) | {"is_slow": "consumes" in facts} | facts
             self.add(Endpoint(name=name, method=method, path=path, handler=handler, **given))
             return handler
 
