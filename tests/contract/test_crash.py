@@ -1,6 +1,7 @@
 """Writers killed with SIGKILL at random moments, on real files.
 
-`HANSARD_CRASHES=300 pytest tests/contract/test_crash.py` kills 300 times a backend.
+The contract kills a few on each backend (`TestDurability`); `HANSARD_CRASHES=300 pytest tests/contract/test_crash.py`
+kills 300 times a backend.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from tests.contract.backends import BACKENDS, DURABLE
 
 from hansard.testing import processes
 
-CRASHES = int(os.environ.get("HANSARD_CRASHES", "6"))
+CRASHES = int(os.environ.get("HANSARD_CRASHES", "0"))
 
 
+@pytest.mark.skipif(not CRASHES, reason="the contract kills a few writers; HANSARD_CRASHES kills more")
 @pytest.mark.timeout(60 + CRASHES * 10)
 @pytest.mark.parametrize("name", DURABLE)
 def test_nothing_acknowledged_is_lost(name: str, tmp_path: Path) -> None:

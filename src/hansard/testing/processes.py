@@ -1,27 +1,35 @@
 """Writers in processes of their own, and what must hold after they were killed.
 
-A `Writer` starts `hansard.testing.writer`. `crash` kills writers with SIGKILL at random moments, again and again, and
-lets their successors retry the last batch that was not acknowledged, as a careful client does. `verify` then proves it:
-every acknowledged message is there, once and in order, batches are whole, counts are exact.
+A `Writer` is a process that runs `hansard.testing.writer`. `crash` kills writers with SIGKILL at random moments, again
+and again, and lets their successors retry the last batch that was not acknowledged, as a careful client does. `verify`
+then proves it: every acknowledged message is there, once and in order, batches are whole, counts are exact.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import random
-import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from typing import Any
 
 from hansard import sync
 from hansard.testing.targets import Target
-from hansard.testing.writer import Job
+from hansard.testing.writer import Job, run
 
 PATIENCE = 60.0
 """Seconds after which a writer that says nothing is taken for hung."""
+
+
+CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+"""Starts processes. On Linux they are forked from one that has imported Hansard, because a new Python takes longer to
+start than most of them live. Elsewhere the socket of such a server may get a path that is too long."""
+_BACKENDS = ("files", "http", "postgres", "redis", "sqlite")
+CONTEXT.set_forkserver_preload(
+    ["__main__", "hansard.testing.writer", *(f"hansard.backends.{name}" for name in _BACKENDS)]
+)
 
 
 class Writer:
@@ -40,26 +48,21 @@ class Writer:
     ) -> None:
         self.job = Job(url, name, list(conversations), batch, batches, tasks, dict(starts or {}))
         self.acknowledged: dict[str, int] = {stream: self.job.starts.get(stream, 0) for stream in self.job.streams()}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "hansard.testing.writer", msgspec.json.encode(self.job).decode()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            # Unbuffered: reading the first line must not swallow acknowledgements behind it.
-            bufsize=0,
-        )
-        self._errors = b""
+        self._errors = ""
+        self._pipe, theirs = CONTEXT.Pipe(duplex=False)
+        self.process = CONTEXT.Process(target=run, args=(self.job, theirs))
+        self.process.start()
+        theirs.close()
 
     def wait_until_open(self) -> None:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if line != b"open\n":
+        if self._next() != "open":
             self._collect()
             raise AssertionError(self._failure())
 
     def wait(self) -> None:
         """Until it has written all that it should."""
         self._collect()
-        assert self.process.returncode == 0, self._failure()
+        assert self.process.exitcode == 0, self._failure()
 
     def kill(self) -> None:
         """Kills it without warning. What it had been promised is read from its pipe."""
@@ -69,32 +72,34 @@ class Writer:
     def end(self) -> None:
         """Leaves nothing of it behind, whatever became of it."""
         self.process.kill()
-        self.process.communicate()
+        self.process.join()
+        self._pipe.close()
 
-    def _heard(self) -> bytes:
-        """All that it says. One that says nothing for long is hung; one that has much to do is not."""
-        known = -1
-        while True:
-            try:
-                output, self._errors = self.process.communicate(timeout=PATIENCE)
-            except subprocess.TimeoutExpired as late:
-                if len(late.output or b"") == known:
-                    self.end()
-                    raise
-                known = len(late.output or b"")
-            else:
-                return output
+    def _next(self) -> str | None:
+        """What it says next; None at its end. One that says nothing for long is hung."""
+        if not self._pipe.poll(PATIENCE):
+            self.end()
+            raise TimeoutError(f"writer {self.job.name} says nothing")
+        try:
+            said: str = self._pipe.recv_bytes().decode()
+        except EOFError:
+            return None
+        if said.startswith("Traceback"):
+            self._errors = said
+        return said
 
     def _collect(self) -> None:
-        for line in self._heard().decode().splitlines():
-            if line != "open":
-                stream, number = line.split()
+        while (said := self._next()) is not None:
+            if said not in ("open", self._errors):
+                stream, number = said.split()
                 # In a stream one batch follows another: anything else would be a fault of this kit.
-                assert int(number) == self.acknowledged[stream], line
+                assert int(number) == self.acknowledged[stream], said
                 self.acknowledged[stream] += 1
+        self.process.join(PATIENCE)
+        self.end()
 
     def _failure(self) -> str:
-        return f"writer {self.job.name} ended with {self.process.returncode}:\n{self._errors.decode()}"
+        return f"writer {self.job.name} ended with {self.process.exitcode}:\n{self._errors}"
 
 
 def verify(store: sync.Store, writers: Iterable[Writer], *, at_rest: bool = True) -> None:

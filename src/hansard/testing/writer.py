@@ -1,17 +1,17 @@
 """The program of a writer process: appends batches to a store and tells its parent of each that was acknowledged.
 
-`python -m hansard.testing.writer '{"url": …}'`. Every line on its standard output is one acknowledgement, written only
-after `append` returned. So when the process is killed, what its parent has read is what the store has promised.
+Every message in its pipe is one acknowledgement, written only after `append` returned. So when the process is killed,
+what its parent reads is what the store has promised.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import sys
+import traceback
+from typing import Protocol
 
-import msgspec
 from msgspec import Struct
 
 import hansard
@@ -47,39 +47,45 @@ class Job(Struct, frozen=True):
         return [hansard.Message("user", f"batch {id}", id=id) for id in ids]
 
 
-def acknowledge(stream: str, number: int) -> None:
+class Pipe(Protocol):
+    """Where acknowledgements go: the end of a pipe of `multiprocessing`."""
+
+    def send_bytes(self, buf: bytes, /) -> None: ...
+
+
+def acknowledge(pipe: Pipe, stream: str, number: int) -> None:
     # One write of a few bytes into a pipe: it arrives whole, and survives the death of this process.
-    os.write(1, f"{stream} {number}\n".encode())
+    pipe.send_bytes(f"{stream} {number}".encode())
 
 
-def write_blocking(job: Job) -> None:
+def write_blocking(job: Job, pipe: Pipe) -> None:
     (stream,) = job.streams()
     with sync.connect(job.url) as store:
-        os.write(1, b"open\n")
+        pipe.send_bytes(b"open")
         for number in job.numbers(stream):
             store.append(job.home(number), job.messages(stream, number))
-            acknowledge(stream, number)
+            acknowledge(pipe, stream, number)
 
 
-async def write_tasks(job: Job) -> None:
+async def write_tasks(job: Job, pipe: Pipe) -> None:
     async with hansard.connect(job.url) as store:
-        os.write(1, b"open\n")
+        pipe.send_bytes(b"open")
 
         async def write(stream: str) -> None:
             for number in job.numbers(stream):
                 await store.append(job.home(number), job.messages(stream, number))
-                acknowledge(stream, number)
+                acknowledge(pipe, stream, number)
 
         await asyncio.gather(*(write(stream) for stream in job.streams()))
 
 
-def main(argument: str) -> None:
-    job = msgspec.json.decode(argument, type=Job)
-    if job.tasks:
-        asyncio.run(write_tasks(job))
-    else:
-        write_blocking(job)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+def run(job: Job, pipe: Pipe) -> None:
+    """Does the job. What goes wrong is told as well, and ends the process with 1."""
+    try:
+        if job.tasks:
+            asyncio.run(write_tasks(job, pipe))
+        else:
+            write_blocking(job, pipe)
+    except Exception:
+        pipe.send_bytes(traceback.format_exc().encode())
+        sys.exit(1)

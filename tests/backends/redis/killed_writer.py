@@ -1,4 +1,4 @@
-"""A process that dies in the middle of a write: `killed_writer.py URL ACT STEP` exits before its STEPth change.
+"""A process that dies in the middle of a write: `run` exits before its change number `step`.
 
 It ends with 0 when the act was done before it came to that.
 """
@@ -9,7 +9,6 @@ import asyncio
 import base64
 import itertools
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -76,5 +75,5 @@ async def main(url: str, act: str, step: int) -> None:
     await store.close()
 
 
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+def run(url: str, act: str, step: int) -> None:
+    asyncio.run(main(url, act, step))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,16 +18,18 @@ from hansard.backends.shared import settling
 from hansard.backends.shared.settling import WriteMark
 from hansard.errors import Unavailable
 from hansard.testing.comparison import facts, state
+from hansard.testing.processes import CONTEXT
 
 REPEATED = frozenset({"version", "updated_at", "created_at", "last_message_at", "revision"})
 
 
 def die(url: str, act: str, step: int) -> bool:
     """Whether the process came to its end before it was done."""
-    command = [sys.executable, str(Path(killed_writer.__file__)), url, act, str(step)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    assert done.returncode in (0, killed_writer.DEAD), done.stderr.decode()
-    return done.returncode == killed_writer.DEAD
+    process = CONTEXT.Process(target=killed_writer.run, args=(url, act, step))
+    process.start()
+    process.join(60)
+    assert process.exitcode in (0, killed_writer.DEAD)
+    return bool(process.exitcode == killed_writer.DEAD)
 
 
 def seen(store: sync.Store) -> Any:
