@@ -35,6 +35,7 @@ SLOW = {
     "test_a_large_batch": "thousands of messages through the SDK, 20 a call",
     "test_a_long_one": "thousands of messages through the SDK, 20 a call",
     "test_five_megabytes": "large bodies, several times through the SDK",
+    "test_no_embedding_is_left_when_it_is_repeated": "vectors are records of the index, and dozens of prepared stores",
     "test_exactly_what_must_come_back": "hundreds of conversations through the SDK, to judge the index's search",
 }
 """What takes longer than all the rest: only where all is run."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 from typing import Any
 
 from hansard.model import Message, Participant, Source, Usage
 from hansard.testing.clock import Clock
-from hansard.testing.comparison import facts, state
+from hansard.testing.comparison import facts
 from hansard.testing.contract.base import Contract, history, require, rows, say
 from hansard.testing.targets import Driver, Mode, Target
 
@@ -52,6 +53,14 @@ ODD: dict[str, Any] = {
     "unknown fields": {"type": "never seen", "x": [{"y": None}]},
     "like ours": {"sha256": "0" * 64, "path": [], "id": "msg_1", "seq": 5},
 }
+
+
+@cache
+def five_megabytes() -> tuple[str, list[int]]:
+    """Made once for all backends: it takes as long as to store it."""
+    chance = random.Random(5)
+    text = "".join(chance.choices('abc ü😀"\\\n\0', k=2 * MEGABYTE))
+    return text, [chance.randrange(10**9) for _ in range(200_000)]
 
 
 class TestVerbatim(Contract):
@@ -138,16 +147,13 @@ class TestVerbatim(Contract):
         assert store.admin.tenants() == sorted(odd)
 
     def test_five_megabytes(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
-        chance = random.Random(5)
-        text = "".join(chance.choices('abc ü😀"\\\n\0', k=2 * MEGABYTE))
-        numbers = [chance.randrange(10**9) for _ in range(200_000)]
+        text, numbers = five_megabytes()
         stored = say(store, "c", text, {"numbers": numbers})
         assert len(json.dumps(stored[1].content)) > 2 * MEGABYTE
         assert history(store, "c") == [text, {"numbers": numbers}]
         if store.capabilities.durability != "none":
-            before = state(store)
             store.close()
-            assert state(target.open(mode, clock=clock)) == before
+            assert history(target.open(mode, clock=clock), "c") == [text, {"numbers": numbers}]
 
     def test_fifty_megabytes(self, store: Driver) -> None:
         text = "0123456789 abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKL" * MEGABYTE
