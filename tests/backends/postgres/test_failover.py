@@ -48,7 +48,7 @@ def test_a_replica_can_be_read_and_watched(pair: tuple[Server, Server]) -> None:
             async with connect(f"{replica.url}&poll_interval=50") as reading:
                 await coming(lambda: count(reading))
                 for write in (reading.append_message("c", "user", "x"), reading.delete_conversation("c")):
-                    with pytest.raises(Denied, match="takes no writes"):
+                    with pytest.raises(Denied, match="accepts no writes"):
                         await write
                 async with following(reading, "c", after=last) as tail:
                     for number in range(1, 4):

@@ -118,7 +118,7 @@ def test_a_server_that_is_too_old_or_keeps_no_unicode() -> None:
     schema.check_server(schema.OLDEST, "UTF8", "here")
     with pytest.raises(FormatMismatch, match="is PostgreSQL 13: Hansard needs 14 or newer"):
         schema.check_server(13, "UTF8", "here")
-    with pytest.raises(FormatMismatch, match="keeps text as SQL_ASCII"):
+    with pytest.raises(FormatMismatch, match="stores text as SQL_ASCII"):
         schema.check_server(18, "SQL_ASCII", "here")
 
 
@@ -208,7 +208,7 @@ def test_a_value_that_no_index_takes(url: str) -> None:
     async def check() -> None:
         async with connect(url, limits=hansard.Limits(id_bytes=100_000)) as store:
             locked = "".join(f"{number}" for number in range(20_000))
-            with pytest.raises(ValidationError, match="cannot keep a value"):
+            with pytest.raises(ValidationError, match="cannot store a value"):
                 await store.append_message(locked, "user", "x")
             assert (await store.stats()).conversations == 0
 

@@ -1,4 +1,4 @@
-"""PostgreSQL. Begin with `storage.py`; `transaction.py` is what operations see, `append.py` how appends are fast."""
+"""PostgreSQL. Begin with `storage.py`; operations see `transaction.py`, and `append.py` makes appends fast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PostgresBackend(StoredBackend[PostgresStorage]):
     def __init__(self, storage: PostgresStorage) -> None:
         super().__init__(storage, append=storage.appender.append)
 
-    # Two frequent reads, which need less of the conversation than its state.
+    # Two frequent reads that need only a part of the conversation's state.
 
     async def get_conversation(self, context: Context, id: str) -> Conversation | None:
         return await self.storage.get_conversation(context, id)
@@ -30,7 +30,7 @@ class PostgresBackend(StoredBackend[PostgresStorage]):
 
     async def backup(self, target: Path) -> None:
         raise Unsupported(
-            "a PostgreSQL server is backed up with its own tools, such as pg_dump: or use copy_to(another store)",
+            "back up a PostgreSQL server with its own tools, such as pg_dump, or use copy_to(another store)",
             capability="backup",
         )
 

@@ -1,6 +1,6 @@
-"""What operations and readers ask about one conversation: `Wants` as queries, their rows as `Found`.
+"""Answers about one conversation: `Wants` as queries, their rows as `Found`.
 
-Everything is asked in one statement: one round trip, and one moment.
+One statement asks everything, so the answers take one round trip and are of one moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hansard.model import from_micros
 async def read(
     link: PostgresConnection, context: Context, id: str, wants: Wants
 ) -> tuple[ConversationState, Found] | None:
-    """The conversation and the answers, if the context may see it."""
+    """Returns the conversation and the answers, if the context may see it."""
     asked = {"head": _ask("find_heads", context.tenant, [id])} | _questions(context, id, wants)
     found = await _answers(link, asked)
     states = found.pop("head")
@@ -31,7 +31,7 @@ async def read(
 
 
 async def answer(link: PostgresConnection, context: Context, id: str, wants: Wants) -> dict[str, list[Row]]:
-    """The rows for each question of an operation, by what `Found` calls the answer."""
+    """Returns the rows for each question of an operation, by the name of the answer in `Found`."""
     return await _answers(link, _questions(context, id, wants))
 
 
@@ -72,7 +72,7 @@ def columns(runs: Sequence[Run]) -> list[list[int]]:
 
 
 def found_of(context: Context, id: str, found: Mapping[str, Sequence[Row]]) -> Found:
-    """Made only of what was asked for: most reads and writes ask little."""
+    """Decodes only the answers that were asked for: most reads and writes ask little."""
     return Found(**{name: _MADE[name](context, id, answer) for name, answer in found.items()}) if found else NOTHING
 
 
@@ -94,4 +94,4 @@ _MADE: dict[str, Callable[[Context, str, Sequence[Row]], Any]] = {
     "blobs": lambda context, id, found: {row[0]: row[1] for row in found},
     "records": lambda context, id, found: tenant_data.live_records(context, found),
 }
-"""How the rows of each answer become what `Found` has under the same name."""
+"""How the rows of each answer become the field of `Found` with the same name."""

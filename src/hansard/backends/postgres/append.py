@@ -1,13 +1,13 @@
-"""Appends of many callers, committed together.
+"""Commits the appends of many callers together.
 
-While one statement runs, the appends to the same tenant that arrive gather, and the next statement takes all of them.
-It needs no lock beforehand: `operations.append` runs on the states that this process remembers, and the statement
-stores what it decided for each conversation only while its stamp still says that the state was right. So an append
-usually costs one round trip, whoever else writes: benchmarks W1 (one caller) and W2 (many) measure it.
+While one statement runs, appends to the same tenant gather, and the next statement takes all of them. It needs no lock:
+`operations.append` runs on the states that this process remembers, and the statement stores each decision only if the
+conversation's stamp shows that the state was current. So an append usually costs one round trip, even with other
+writers: benchmarks W1 (one caller) and W2 (many) measure it.
 
-What was decided on an outdated state is forgotten, and decided again on a fresh one. What the short way cannot decide
-goes the long way, as any other write: messages that are stored already, that a tombstone stops, that somebody else
-keeps changing under us, and batches too large to wait with others.
+A decision on an outdated state is discarded and made again on a fresh one. Other appends run in a locked transaction,
+like any other write: messages that are stored already or stopped by a tombstone, conversations that other writers keep
+changing, and batches too large to wait with others.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _MOST_BYTES = 4_000_000
 
 
 Write = Callable[[Context, str, Operation[Appended]], Awaitable[Appended]]
-"""The long way."""
+"""Runs an append in a locked transaction."""
 Note = Callable[[str, str, int], None]
-"""Is told, by tenant and conversation, how many messages were left for the search index."""
+"""Called with the tenant, the conversation and the number of messages that are not indexed yet."""
 
 
 class Appender:
@@ -55,7 +55,7 @@ class Appender:
         self._write = write
         self._note = note
         self._queues: dict[str, deque[AppendJob]] = {}
-        """What has gathered, for each tenant for which a statement runs."""
+        """The gathered appends of each tenant for which a statement runs."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -72,7 +72,7 @@ class Appender:
         return await job.future
 
     async def _append_alone(self, tenant: str, job: AppendJob) -> None:
-        """An append that nobody is before: it goes at once, and alone. Those that come meanwhile gather."""
+        """Runs an append at once if no other is running. Appends that arrive meanwhile gather."""
         queue = self._queues[tenant] = deque()
         self._is_idle.clear()
         try:
@@ -91,11 +91,11 @@ class Appender:
             self._is_idle.set()
 
     async def close(self) -> None:
-        """Waits for what is on its way."""
+        """Waits for appends in progress."""
         await self._is_idle.wait()
 
     async def _work(self, tenant: str, queue: deque[AppendJob]) -> None:
-        """Until nothing is left to do for the tenant."""
+        """Runs until the tenant's queue is empty."""
         jobs: list[AppendJob] = []
         try:
             while queue:
@@ -104,17 +104,17 @@ class Appender:
                     queue.extendleft(reversed(await self._flush(tenant, jobs)))
                 except HansardError as error:
                     _fail_all(jobs, error)
-                # Those who got their answer may have more to say: the next statement takes it along.
+                # Callers that were answered may append again: the next statement includes that.
                 await asyncio.sleep(0)
         except BaseException as error:
-            # A cancelled task, or a fault of ours: nobody may be left waiting.
+            # A cancelled task, or a bug of ours: every caller must get an answer.
             _fail_all([*jobs, *queue], error)
             raise
         finally:
             self._release_queue(tenant)
 
     async def _flush(self, tenant: str, jobs: list[AppendJob]) -> list[AppendJob]:
-        """Stores what the short way can, then what it cannot; gives back what has to be decided again."""
+        """Stores what the statement can, then the rest under locks; returns the jobs that must be decided again."""
         async with self._engine.pool.borrow() as link:
             known = {job.id: self._engine.states.get(tenant, job.id) for job in jobs}
             fresh = await self._load(link, tenant, [id for id, entry in known.items() if entry is None])
@@ -131,7 +131,7 @@ class Appender:
         return batch.again
 
     async def _load(self, link: PostgresConnection, tenant: str, ids: list[str]) -> dict[str, StampedState | None]:
-        """The heads of these conversations, as far as they exist; None for one that cannot be read."""
+        """Reads the states of these conversations, as far as they exist; None for one that cannot be decoded."""
         if not ids:
             return {}
         try:
@@ -146,7 +146,7 @@ class Appender:
         return {row[0]: _readable(row, tenant) for row in found}
 
     async def _append_locked(self, job: AppendJob) -> None:
-        """One append in a transaction of its own."""
+        """Runs one append in a transaction of its own."""
         try:
             job.finish(await self._write(job.context, job.id, partial(operations.append, append=job.append)))
         except HansardError as error:
@@ -158,7 +158,7 @@ class Appender:
         self, link: PostgresConnection, batch: AppendBatch, statement: str, pending: list[PendingConversation]
     ) -> None:
         if link.connection.is_closed():
-            # The statement before this one was the last that it took.
+            # The previous statement was the last that this connection accepted.
             batch.decide_again(pending)
             return
         outcome: Outcome = "not_applied"
@@ -185,7 +185,7 @@ class Appender:
             if may_run_again(error) and (outcome == "not_applied" or not is_lost(error)):
                 batch.decide_again(pending)
             elif is_bad_value(error) and len(jobs) > 1:
-                # Each alone, so that only the one who gave it is refused.
+                # One by one, so that only the caller with the bad value is refused.
                 batch.locked += jobs
             else:
                 _fail_all(jobs, translate(error, self._engine.where, outcome))
@@ -201,7 +201,7 @@ class Appender:
     async def _execute(
         self, link: PostgresConnection, tenant: str, statement: str, pending: list[PendingConversation]
     ) -> set[str]:
-        """Gives the conversations that were saved, or made."""
+        """Returns the ids of the conversations that were saved or created."""
         told = self._engine.channel, payload_of(tenant, [each.id for each in pending])
         one = pending[0]
         if (
@@ -210,7 +210,7 @@ class Appender:
             and not one.tombstone_digest
             and len(messages := one.messages()) == 1
         ):
-            # Rows made of arrays cost more than this one row.
+            # Rows made of arrays cost more than this single row.
             id, _, *counters = one.row()
             row = await link.one("append_one", tenant, id, *counters, *messages[0][1:], *told)
             return set() if row is None else {id}
@@ -219,7 +219,7 @@ class Appender:
         return set(row[0])
 
     async def _store_more(self, link: PostgresConnection, tenant: str, pending: list[PendingConversation]) -> None:
-        """What belongs to the messages and lies in other tables."""
+        """Stores the data of the messages that other tables hold."""
         work = Work(link, tenant)
         counts = [row for each in pending for row in each.counts()]
         if counts:
@@ -232,7 +232,7 @@ class Appender:
 
 
 def _readable(row: Row, tenant: str) -> StampedState | None:
-    """A damaged head must not stop the appends to others: its own find it again on the long way."""
+    """Decodes a state. A damaged one must not stop other appends: its own fail in the locked transaction."""
     try:
         return stamped_state_of(row, row[-1], tenant)
     except Corrupt:
@@ -240,7 +240,7 @@ def _readable(row: Row, tenant: str) -> StampedState | None:
 
 
 def _take(queue: deque[AppendJob]) -> list[AppendJob]:
-    """As many as one statement should carry, but always one."""
+    """Takes as many jobs as one statement should carry, but at least one."""
     jobs = [queue.popleft()]
     size = jobs[0].size
     while queue and len(jobs) < _MOST_JOBS and size + queue[0].size <= _MOST_BYTES:

@@ -1,4 +1,4 @@
-"""What one statement of `appending` carries: the appends of many callers, decided and put in rows."""
+"""The content of one statement of `append`: the appends of many callers, decided and turned into rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABSENT = object()
 
 
 class AppendJob:
-    """An append on its way."""
+    """An append in progress."""
 
     __slots__ = ("append", "attempts", "context", "future", "given_ids", "id", "size")
 
@@ -33,7 +33,7 @@ class AppendJob:
         self.attempts = 0
         self.size = 0
         self.given_ids: list[str] = []
-        """Those that the caller chose: they may be stored already."""
+        """Ids that the caller chose: they may be stored already."""
         for draft in append.drafts:
             self.size += draft.size
             if draft.given_id:
@@ -41,7 +41,7 @@ class AppendJob:
 
     def finish(self, value: Appended | BaseException) -> None:
         if self.future.done():
-            return  # its caller has gone
+            return  # the caller was cancelled
         if isinstance(value, BaseException):
             self.future.set_exception(value)
         else:
@@ -49,14 +49,14 @@ class AppendJob:
 
 
 class NeedsLock(Exception):
-    """Raised to an operation that the short way cannot serve: it is run again, under a lock."""
+    """Raised to an operation that cannot be decided without a lock: it runs again in a locked transaction."""
 
 
 class AppendAttempt:
-    """One append as its operation sees it, decided on what is known of its conversation and stored later.
+    """One append as its operation sees it, decided on the known state of its conversation and stored later.
 
-    Nothing is asked: the statement that stores the append fails where one of its ids is stored already, and compares
-    the tombstone of the conversation. Those of messages it does not.
+    Nothing is read: the statement that stores the append fails if one of its ids is stored already, and compares the
+    tombstone of the conversation, but not those of messages.
     """
 
     __slots__ = ("changes", "context", "has_assumed", "id", "state", "tombstone_digest")
@@ -68,7 +68,7 @@ class AppendAttempt:
         self.changes: Changes | None = None
         self.has_assumed = False
         self.tombstone_digest = ""
-        """The tombstone that would stop the append: of a deletion, where callers say that they wrote before now."""
+        """The tombstone of a deletion that would stop the append, if its messages are dated before now."""
 
     def new_segment(self) -> int:
         return 1
@@ -89,14 +89,14 @@ class AppendAttempt:
         if changes.wipes != "nothing":
             raise NeedsLock
         if before is not None and before.conversation.user_id != state.conversation.user_id:
-            # It gets an owner, who is part of what its messages are found by.
+            # The conversation gets an owner, which is part of its messages' search terms.
             raise NeedsLock
         self.changes = changes
         return Applied()
 
 
 class PendingConversation:
-    """A conversation that a statement is about to write, with all that it is given there."""
+    """A conversation that a statement is about to write, with all its new data."""
 
     __slots__ = (
         "before",
@@ -116,7 +116,7 @@ class PendingConversation:
     def __init__(self, id: str, before: StampedState | None, *, is_fresh: bool) -> None:
         self.id = id
         self.before = before
-        """None: the appends make it."""
+        """None if the appends create it."""
         self.is_fresh = is_fresh
         """The state was read a moment ago, and is not only remembered."""
         self.state = before.state if before else None
@@ -127,12 +127,12 @@ class PendingConversation:
         self.fresh: list[tuple[int, Message, Draft]] = []
         """All messages to insert, each with its segment."""
         self.needs_more = False
-        """Some of it lies in tables that the statement does not write: usage, blobs, the counts of branches."""
+        """True if some of the data is stored in tables that the statement does not write: usage, blobs, branches."""
         self.refused: list[tuple[AppendJob, HansardError]] = []
         self.given_ids: set[str] = set()
 
     def decide(self, job: AppendJob) -> bool:
-        """Runs the operation on the state that the appends before it leave; False when it has to go the long way."""
+        """Runs the operation on the state after the appends before it; False if it needs a lock."""
         attempt = AppendAttempt(job.context, job.id, self.state)
         try:
             value = run_to_end(operations.append(attempt, job.append))
@@ -148,9 +148,9 @@ class PendingConversation:
         return True
 
     def _can_compare(self, tombstone_digest: str) -> bool:
-        """The statement compares one tombstone of each conversation, but not of one that it makes.
+        """The statement compares one tombstone of each conversation, but not of one that it creates.
 
-        It would miss that of a deletion which commits while it waits for the row to go.
+        It would miss the tombstone of a deletion that commits while the statement waits for the deleted row.
         """
         return not tombstone_digest or (self.before is not None and self.tombstone_digest in ("", tombstone_digest))
 
@@ -193,14 +193,14 @@ class PendingConversation:
         return [rows.message_row(self.id, segment, message, draft) for segment, message, draft in self.fresh]
 
     def counts(self) -> Iterator[tuple[str, str, int]]:
-        """The counts of the branches that were appended to. One that is alone has the conversation's."""
+        """Yields the counts of the branches that were appended to. An only branch has the conversation's count."""
         if self.before is not None and len(self.new_state.branches) > 1:
             for id, branch in self.new_state.branches.items():
                 if branch is not self.before.state.branches.get(id):
                     yield self.id, id, branch.count
 
     def conclude(self) -> None:
-        """After the commit: each caller gets its answer."""
+        """Answers every caller after the commit."""
         for job, _, value in self.decided:
             job.finish(value)
         self.refuse()
@@ -211,7 +211,7 @@ class PendingConversation:
 
 
 class AppendBatch:
-    """Appends to one tenant. What cannot be stored by the statement ends in `again` or `locked`, in the order given."""
+    """Appends to one tenant. Those that the statement cannot store end in `again` or `locked`, in order."""
 
     def __init__(
         self,
@@ -222,17 +222,17 @@ class AppendBatch:
     ) -> None:
         self.tenant = tenant
         self.again: list[AppendJob] = []
-        """To be decided once more, on a fresh head."""
+        """To be decided again, on a fresh state."""
         self.locked: list[AppendJob] = []
-        """To go the long way, under a lock."""
+        """To run in a locked transaction."""
         self._states = states
         self._known = known
-        """Heads that were remembered when the batch began: they may be forgotten while others are read."""
+        """States that were remembered when the batch began: the cache may drop them while others are read."""
         self._fresh = fresh
-        """Heads that were read for this batch; None for one that cannot be read."""
+        """States that were read for this batch; None for one that cannot be decoded."""
         self._pending: dict[str, PendingConversation] = {}
         self._deferred: set[str] = set()
-        """Conversations of which an append had to be put off: those behind it wait, too."""
+        """Conversations with a postponed append: later appends to them wait, too."""
 
     def plan(self, job: AppendJob, *, short: bool) -> None:
         if job.id in self._deferred:
@@ -243,11 +243,11 @@ class AppendBatch:
             self._decide(job, self._pending.get(job.id) or self._pending_for(job.id))
 
     def _pending_for(self, id: str) -> PendingConversation:
-        """What is known of the conversation."""
+        """Returns the pending changes of a conversation, with its known state."""
         entry = self._fresh.get(id)
         is_fresh = entry is not None
         if entry is None:
-            # What is neither fresh nor remembered was looked for, and is not there.
+            # A state that is neither fresh nor remembered was looked up and does not exist.
             entry = self._states.get(self.tenant, id) or self._known[id]
             is_fresh = entry is None
         pending = self._pending[id] = PendingConversation(id, entry, is_fresh=is_fresh)
@@ -266,9 +266,9 @@ class AppendBatch:
     # What to store
 
     def sift(self) -> tuple[list[PendingConversation], list[PendingConversation]]:
-        """What to write to conversations that exist, and those to make.
+        """Returns the changes to existing conversations, and the conversations to create.
 
-        Refusals alone need no statement: on a fresh head they stand, on a remembered one they are looked at again.
+        Refusals alone need no statement: on a fresh state they are final, on a remembered one they are decided again.
         """
         existing: list[PendingConversation] = []
         beginning: list[PendingConversation] = []
@@ -283,7 +283,7 @@ class AppendBatch:
 
     @staticmethod
     def columns(pending: Sequence[PendingConversation]) -> list[Any]:
-        """The parameters of the statement behind the tenant: conversations, then messages, as arrays."""
+        """Returns the parameters of the statement after the tenant: conversations, then messages, as arrays."""
         conversations = [each.row() for each in pending]
         messages = [row for each in pending for row in each.messages()]
         return [
@@ -291,24 +291,24 @@ class AppendBatch:
             *rows.columns(messages, rows.MESSAGE_WIDTH),
         ]
 
-    # What became of it
+    # After the statement
 
     def conclude(self, pending: Iterable[PendingConversation], saved: set[str]) -> dict[str, StampedState | None]:
-        """Answers those whose conversation was saved; gives what is now known of it."""
+        """Answers the callers whose conversation was saved; returns the new states."""
         changed: dict[str, StampedState | None] = {}
         for each in pending:
             if each.id in saved:
                 changed[each.id] = each.entry
                 each.conclude()
             elif each.before is None or each.tombstone_digest:
-                # Another process has made it meanwhile, a tombstone stops the append, or an expired one is there.
+                # Another process has created it, a tombstone stops the append, or an expired conversation exists.
                 self.locked += each.jobs
             else:
                 self.decide_again([each])
         return changed
 
     def look_up(self, pending: Iterable[PendingConversation]) -> None:
-        """Ids that callers chose are looked up the long way; the others are tried again without them."""
+        """Jobs with ids that callers chose run in locked transactions; the others are tried again without them."""
         for each in pending:
             for job in each.jobs:
                 job.attempts += 1

@@ -18,10 +18,10 @@ Question = tuple[str, Sequence[Any]]
 """The name of a query, and its values."""
 
 _STATEMENTS = 250
-"""Prepared statements that a connection keeps; there are fewer, but filters make more."""
+"""Prepared statements that a connection keeps; we have fewer, but filters add more."""
 _PREFETCH = 200
 _GRACE = 5.0
-"""Seconds that the server gets to say itself that a statement took too long."""
+"""Seconds that the server gets to report by itself that a statement took too long."""
 
 
 class PostgresConnection:
@@ -41,12 +41,12 @@ class PostgresConnection:
         return row
 
     async def run(self, name: str, *values: Any) -> int:
-        """Gives how many rows it changed."""
+        """Executes a statement and returns how many rows it changed."""
         status: str = await self.connection.execute(self.queries[name], *values)
         return int(status.rpartition(" ")[2])
 
     async def together(self, questions: Sequence[Question]) -> list[list[Row]]:
-        """The rows of several queries, in one round trip and of one snapshot."""
+        """Returns the rows of several queries, in one round trip and of one snapshot."""
         if len(questions) == 1:
             name, values = questions[0]
             return [await self.fetch(self.queries[name], values)]
@@ -57,12 +57,12 @@ class PostgresConnection:
         return answers
 
     async def fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
-        """A statement that was built for the occasion."""
+        """Executes generated SQL."""
         rows: list[Row] = await self.connection.fetch(sql, *values)
         return rows
 
     async def each(self, sql: str, values: Sequence[Any]) -> AsyncIterator[Row]:
-        """The same, a few rows at a time, inside a transaction."""
+        """Executes generated SQL inside a transaction and yields its rows, a few at a time."""
         async for row in self.connection.cursor(sql, *values, prefetch=_PREFETCH):
             yield row
 
@@ -70,11 +70,11 @@ class PostgresConnection:
         return in_schema(sql, self._schema)
 
     async def script(self, sql: str) -> None:
-        """Statements without parameters, in one round trip."""
+        """Executes statements without parameters, in one round trip."""
         await self.connection.execute(sql)
 
     async def undo(self, error: BaseException) -> None:
-        """After an error: ends the transaction, or the connection where nobody knows what it is in the middle of."""
+        """Ends the transaction after an error, or the connection if its state is unknown."""
         if is_lost(error) or not isinstance(error, HansardError | Raced | asyncpg.PostgresError):
             self.terminate()
         elif not self.connection.is_closed() and self.connection.is_in_transaction():
@@ -88,7 +88,7 @@ class PostgresConnection:
         return not self.connection.is_closed() and not self.connection.is_in_transaction()
 
     def terminate(self) -> None:
-        """Without a word to the server, and without waiting."""
+        """Closes the connection at once, without waiting for the server."""
         self.connection.terminate()
 
     async def close(self) -> None:
@@ -96,7 +96,7 @@ class PostgresConnection:
 
 
 async def connect(options: PostgresOptions, dsn: str, queries: Mapping[str, str]) -> PostgresConnection:
-    """A new connection. Behind a pooler it keeps nothing in its session: no settings, no prepared statements."""
+    """Opens a connection. Behind a pooler its session holds nothing: no settings, no prepared statements."""
     session = {"application_name": "hansard", "default_transaction_isolation": "read committed", **options.settings}
     connection = await asyncpg.connect(
         dsn,

@@ -1,9 +1,9 @@
-"""Transactions: one serves one tenant.
+"""Transactions, each for one tenant.
 
 So the second wall (row-level security) can name the tenant, and a sharded server can keep each transaction on one
-shard. A *job* is a function of the `Work`, which runs inside a transaction. It may run more than once: when somebody
-else was first to make the same row, when two writers would have waited for each other for ever, or when the connection
-was lost before the commit was sent. Only a commit whose answer got lost leaves the outcome unknown.
+shard. A *job* is a function of the `Work` that runs inside a transaction. It may run more than once: if another writer
+created the same row first, after a deadlock, or if the connection was lost before the commit was sent. Only a commit
+whose answer was lost leaves the outcome unknown.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ATTEMPTS = 5
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHANGE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = 5000"
-"""For what goes on behind our callers: others do not wait longer for us than that, if our event loop stands still."""
+"""For background work: others wait no longer than this for us if our event loop is blocked."""
 
 
 class Work:
-    """A transaction that writes: its connection, its tenant, and the conversations that it has changed."""
+    """A writing transaction: its connection, its tenant, and the conversations that it has changed."""
 
     __slots__ = ("changed", "link", "tenant")
 
@@ -41,7 +41,7 @@ class Work:
         self.link = link
         self.tenant = tenant
         self.changed: dict[str, StampedState | None] = {}
-        """As they now are; None for those of which nobody should remember anything."""
+        """The changed states; None for conversations to remove from the cache."""
 
 
 class PostgresEngine:
@@ -65,12 +65,12 @@ class PostgresEngine:
 
     @property
     def is_walled(self) -> bool:
-        """The second wall is up."""
+        """True if the second wall is active."""
         return self._walled
 
     @property
     def wraps(self) -> bool:
-        """Even a single statement needs a transaction around it, that says what a session would have said."""
+        """True if even a single statement needs a transaction around it, which carries the session's settings."""
         return self._walled or self.options.pooler
 
     async def connect(self) -> PostgresConnection:
@@ -84,7 +84,7 @@ class PostgresEngine:
 
     @property
     def is_foreign(self) -> bool:
-        """In a forked child: the connections and the event loop are its parent's."""
+        """True in a forked child: the connections and the event loop belong to its parent."""
         return os.getpid() != self._pid
 
     def check_alive(self) -> None:
@@ -98,9 +98,9 @@ class PostgresEngine:
     async def read(
         self, tenant: str | None, run: Callable[[PostgresConnection], Awaitable[T]], *, snapshot: bool = False
     ) -> T:
-        """Runs a read; once more when its connection was lost. None reads over all tenants.
+        """Runs a read, again if its connection was lost. None reads over all tenants.
 
-        One that needs more than one statement asks for a `snapshot`, on which all of them see the same.
+        A read of more than one statement needs a `snapshot`, so that all of them see the same data.
         """
         self.check_alive()
         begin = self._begin_sql(_SNAPSHOT, tenant) if snapshot or self.wraps else None
@@ -149,9 +149,9 @@ class PostgresEngine:
         return value
 
     async def write_once(self, tenant: str, run: Callable[[PostgresConnection], Awaitable[T]]) -> T:
-        """One statement that is a transaction of its own, and does no harm when it comes twice.
+        """Runs one idempotent statement as a transaction of its own.
 
-        Nothing is locked while it is not running, whatever becomes of us.
+        It holds no lock while it is not running, even if this process stops.
         """
         self.check_alive()
         try:
@@ -177,7 +177,7 @@ class PostgresEngine:
         return self._begin_sql(_CHANGE, tenant)
 
     def _begin_sql(self, begin: str, tenant: str | None) -> str:
-        """How a transaction opens. What a session cannot be trusted to hold comes with it, in the same round trip."""
+        """Returns the SQL that opens a transaction, with the settings that a session cannot be trusted to hold."""
         if self.options.pooler:
             begin += self._settings
         if self._walled:
@@ -186,7 +186,7 @@ class PostgresEngine:
         return begin
 
     async def commit(self, link: PostgresConnection, tenant: str, changed: Iterable[str]) -> None:
-        """Commits, and tells those who wait elsewhere. From here on nobody can say that nothing was applied."""
+        """Commits and notifies other processes. After this call it cannot be assumed that nothing was applied."""
         payload = payload_of(tenant, changed)
         notify = f"SELECT pg_notify({literal(self.channel)}, {literal(payload)}); " if payload else ""
         try:
@@ -196,7 +196,7 @@ class PostgresEngine:
             raise translate(error, self.where, "unknown") from error
 
     def publish(self, tenant: str, changed: dict[str, StampedState | None]) -> None:
-        """After a commit: remembers what was written, and wakes those who wait in this process."""
+        """After a commit: caches the new states, and wakes the waiters in this process."""
         for id, entry in changed.items():
             self.states.put(tenant, id, entry)
             self.signals.notify((tenant, id))

@@ -1,7 +1,7 @@
-"""The one place where PostgreSQL's errors become ours.
+"""The only place where PostgreSQL's errors become ours.
 
-What the server refuses was not applied. When the connection is lost, that depends on what was on its way: only a commit
-may have landed.
+A statement that the server refuses was not applied. If the connection is lost, only a commit in progress may have been
+applied.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from hansard.errors import (
 )
 
 DRIVER = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-"""What the driver raises. asyncpg's own time-outs are TimeoutError, a server that cannot be reached is an OSError."""
+"""What the driver raises. asyncpg's own time-outs are TimeoutError; an unreachable server is an OSError."""
 
 _LOST = {"25P03", "57P01", "57P02", "57P03", "57P05"}
 _AGAIN = {"40001", "40P01", "0A000"}
-"""Serialization, deadlock, and a plan that a change of the schema has outdated: the transaction is run again."""
+"""Serialization failure, deadlock, and a plan that a schema change has outdated: the transaction runs again."""
 
 
 class Raced(Exception):
-    """Somebody else was first to make the same row: the transaction is run again, and finds it."""
+    """Another writer created the same row first: the transaction runs again, and finds it."""
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is gone, or as good as gone."""
+    """Returns whether the connection is lost or unusable."""
     state = _state(error)
     if state is not None:
         return state in _LOST or state.startswith("08")
@@ -42,7 +42,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def may_run_again(error: BaseException) -> bool:
-    """Whether a transaction that was not committed may simply be run once more."""
+    """Returns whether an uncommitted transaction may simply run again."""
     if isinstance(error, Raced) or _state(error) in _AGAIN:
         return True
     # A server that answers too slowly is not asked twice.
@@ -50,17 +50,17 @@ def may_run_again(error: BaseException) -> bool:
 
 
 def was_refused_by_driver(error: BaseException) -> bool:
-    """Whether the driver has sent nothing: its connection was just being told that it is over."""
+    """Returns whether the driver has sent nothing, because its connection was just being closed."""
     return isinstance(error, asyncpg.InternalClientError) and "cannot switch to state" in str(error)
 
 
 def is_bad_value(error: BaseException) -> bool:
-    """Whether the server refuses what one caller gave it: nothing is wrong with what others gave."""
+    """Returns whether the server refuses the value of one caller, which does not concern the others."""
     return (_state(error) or "")[:2] in ("22", "54")
 
 
 def translate(error: BaseException, where: str, outcome: Outcome = "not_applied") -> HansardError:
-    """By SQLSTATE, else by its class (the first two characters). `outcome` is for a connection that was lost."""
+    """Translates by SQLSTATE, else by its class (the first two characters). `outcome` is for a lost connection."""
     if isinstance(error, HansardError):
         return error
     if isinstance(error, TimeoutError):
@@ -76,15 +76,17 @@ def _state(error: BaseException) -> str | None:
 
 
 def _timed_out(error: BaseException, where: str) -> HansardError:
-    return TimedOut(f"{where} gave up: {error} (statement_timeout=… in the URL allows more)", outcome="not_applied")
+    return TimedOut(
+        f"{where} cancelled the statement: {error} (raise statement_timeout=… in the URL)", outcome="not_applied"
+    )
 
 
 def _read_only(error: BaseException, where: str) -> HansardError:
-    return Denied(f"{where} takes no writes: it is a replica, or set to read only ({error})")
+    return Denied(f"{where} accepts no writes: it is a replica, or set to read only ({error})")
 
 
 def _no_rights(error: BaseException, where: str) -> HansardError:
-    return Denied(f"{where}: {error}: GRANT the rights to the user in the URL, or use another")
+    return Denied(f"{where}: {error}: GRANT the rights to the user in the URL, or connect as another user")
 
 
 def _no_login(error: BaseException, where: str) -> HansardError:
@@ -96,11 +98,13 @@ def _no_database(error: BaseException, where: str) -> HansardError:
 
 
 def _no_room(error: BaseException, where: str) -> HansardError:
-    return Unavailable(f"{where} has run out of room, and wrote nothing: {error}")
+    return Unavailable(f"{where} is out of disk space, and wrote nothing: {error}")
 
 
 def _not_ours(error: BaseException, where: str) -> HansardError:
-    return FormatMismatch(f"{where} is not as we left it: {error} (was its schema dropped or changed?)")
+    return FormatMismatch(
+        f"{where} does not have the schema that Hansard created: {error} (was its schema dropped or changed?)"
+    )
 
 
 def _damaged(error: BaseException, where: str) -> HansardError:
@@ -108,11 +112,11 @@ def _damaged(error: BaseException, where: str) -> HansardError:
 
 
 def _bad_value(error: BaseException, where: str) -> HansardError:
-    return ValidationError(f"PostgreSQL cannot keep a value: {error}")
+    return ValidationError(f"PostgreSQL cannot store a value: {error}")
 
 
 def _again(error: BaseException, where: str) -> HansardError:
-    return Unavailable(f"{where} had too many writers at the same place: {error}")
+    return Unavailable(f"{where} had too many concurrent writers of the same row: {error}")
 
 
 def _other(error: BaseException, where: str) -> HansardError:

@@ -1,15 +1,15 @@
-"""The search index: filled behind the appends, kept exact by every write that changes or removes a message.
+"""The search index: filled after the appends, kept exact by every write that changes or removes a message.
 
-An append only notes that a message has arrived, in `search_queue`. The terms follow in passes of many, each over one
-tenant: by this process when nothing was appended for a moment, or by a search that finds too much of a tail. What is
-indexed leaves the queue in the same transaction, so at every moment a message is in one of the two, and a search that
-looks at both misses nothing and finds nothing twice. A queue and no high-water mark: what was numbered first may be
-committed last.
+An append only adds the message to `search_queue`. The terms follow in passes of many messages, each over one tenant: by
+this process when nothing was appended for a moment, or by a search that finds too long a tail. An indexed message
+leaves the queue in the same transaction, so at every moment a message is in one of the two, and a search that reads
+both misses nothing and finds nothing twice. It is a queue and not a high-water mark, because the message with the lower
+number may be committed later.
 
-A pass reads, analyses, and then writes with one statement: it holds no lock while nobody may come back to it, as when
-an event loop stands still. Whoever changes or removes messages locks their conversation first. The statement takes only
-conversations that nobody has locked so, keeps them for itself until it is committed, and believes only terms of
-messages that have not changed since they were read. Appends need a weaker lock, and wait for neither.
+A pass reads, analyses, and then writes with one statement: so it holds no lock while its event loop may be blocked.
+Writers that change or remove messages lock their conversation first. The statement skips conversations that are locked
+so, locks the others until it is committed, and uses only terms of messages that have not changed since they were read.
+Appends need a weaker lock and wait for neither.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from hansard.executor import run_in_thread
 from hansard.model import Problem, to_micros
 
 SHORT_PASS = 200
-"""Messages that one pass indexes in a moment of rest: who changes one of them meanwhile waits for that long."""
+"""Messages of one pass in the background: a writer that changes one of them waits for that long."""
 LONG_PASS = 1000
-"""The same where the index is what is waited for: fewer and larger passes cost less."""
+"""Messages of one pass when a caller waits for the index: fewer and larger passes cost less."""
 _MOST_BYTES = 8_000_000
 _PAGE = 200
 _COUNTED = 10_000
 
 _SWEEPS = 5
 _PAUSE = 0.02
-"""Seconds before another look at conversations that somebody else was changing."""
+"""Seconds until conversations that another writer was changing are tried again."""
 
 Place = tuple[str, int, int]
-"""The conversation, line and seq of a message."""
+"""The conversation, segment and seq of a message."""
 FIRST: Place = ("", 0, 0)
 
 
 class IndexPass(Struct, frozen=True, gc=False):
-    """What a pass did."""
+    """The result of a pass."""
 
     left: int
-    """Messages that it looked at, and left for the next time."""
+    """Messages that it read and left for the next pass."""
     last: Place | None
-    """Where to go on; None when there was nothing left."""
+    """Where to continue; None if nothing was left."""
 
 
 # Filling
@@ -65,9 +65,9 @@ async def catch_up(engine: PostgresEngine) -> None:
 
 
 async def catch_up_tenant(engine: PostgresEngine, tenant: str) -> None:
-    """Indexes what a tenant has.
+    """Indexes all messages of a tenant.
 
-    What cannot be read, or is being changed all the time, stays where it is: searches look at it there.
+    A message that cannot be decoded or keeps changing stays in the queue, where searches read it.
     """
     async with engine.filling:
         for _ in range(_SWEEPS):
@@ -77,7 +77,7 @@ async def catch_up_tenant(engine: PostgresEngine, tenant: str) -> None:
 
 
 async def sweep(engine: PostgresEngine, tenant: str, size: int) -> int:
-    """One pass after another, over all; gives how many messages were not indexed."""
+    """Runs one pass after another over the whole queue; returns how many messages were not indexed."""
     left = 0
     place: Place | None = FIRST
     while place is not None:
@@ -89,7 +89,7 @@ async def sweep(engine: PostgresEngine, tenant: str, size: int) -> int:
 async def index_some(
     engine: PostgresEngine, tenant: str, after: Place, limit: int, conversations: Sequence[str] | None = None
 ) -> IndexPass:
-    """One pass, over what lies behind a place."""
+    """Runs one pass over the queue after a position."""
     names = None if conversations is None else list(conversations)
     given = (*after, names, limit, _MOST_BYTES, VERSION)
     found = await engine.read(tenant, lambda link: link.all("queued", tenant, *given))
@@ -102,7 +102,7 @@ async def index_some(
     if gone:
         done += await engine.write_once(tenant, lambda link: link.run("forget_queued", tenant, *rows.columns(gone, 3)))
     if len(there) + len(gone) < len(found):
-        # The rest was too much for one time: it comes next.
+        # The rest exceeded the limit: it comes next.
         last = there[-1] if there else found[-1]
         return IndexPass(len(there) + len(gone) - done, (last[8], last[0], last[1]))
     last = found[-1]
@@ -117,7 +117,7 @@ async def _index(link: PostgresConnection, tenant: str, made: Sequence[Row]) -> 
 
 
 def _entries(tenant: str, found: Sequence[Row]) -> list[Row]:
-    """Rows of the index. A message that cannot be read stays in the queue: whoever comes to it is told."""
+    """Returns rows of the index. A message that cannot be decoded stays in the queue, where a search reports it."""
     made: list[Row] = []
     for row in found:
         segment, seq, *_, created_at, _, conversation, mark, user_id = row
@@ -130,14 +130,14 @@ def _entries(tenant: str, found: Sequence[Row]) -> list[Row]:
     return made
 
 
-# Building anew
+# Rebuilding
 
 
 async def rebuild(engine: PostgresEngine) -> AsyncIterator[int]:
-    """Page by page: what is taken out of the index waits in the queue, where searches look for it, until it is back.
+    """Rebuilds page by page: messages removed from the index wait in the queue, where searches find them.
 
-    It is done whoever brings it back: others, and the filler of this process, take from the same queue. An index of
-    another version is of no use until all of it is built anew; until then searches are refused.
+    Other processes and the index task of this one take from the same queue. An index of another version is unusable
+    until all of it is rebuilt; until then searches are refused.
     """
     await engine.write(None, _start_rebuild)
     done = 0
@@ -155,7 +155,7 @@ async def rebuild(engine: PostgresEngine) -> AsyncIterator[int]:
 
 
 async def upgrade(engine: PostgresEngine) -> None:
-    """Builds anew what an older version has built, or what was broken off."""
+    """Rebuilds an index that an older version built, or whose rebuild was interrupted."""
     state = await engine.read(None, lambda link: link.one("search_state", "", 0))
     if state is None or state[0] < VERSION:
         async for _ in rebuild(engine):
@@ -169,14 +169,14 @@ async def _start_rebuild(work: Work) -> None:
 
 
 async def _queue_page(work: Work, after: str) -> tuple[str | None, int]:
-    """Gives the last conversation of the page, None when there was none; and how many messages the page has."""
+    """Returns the last conversation of the page, None if there was none; and the number of messages in the page."""
     page: list[str] = [id for (id,) in await work.link.all("lock_conversations_after", work.tenant, after, _PAGE)]
     row = await work.link.one("queue_conversations", work.tenant, page) if page else None
     return (page[-1], row[0]) if row else (None, 0)
 
 
 async def _drop_strays(work: Work, after: tuple[str, str]) -> tuple[str, str] | None:
-    """Of the next conversations; gives the last of them, None when there was none."""
+    """Removes strays of the next conversations; returns the last of them, None if there was none."""
     row = await work.link.one("forget_strays", *after, _PAGE)
     return (row[0], row[1]) if row else None
 
@@ -189,7 +189,7 @@ async def _finish(work: Work) -> None:
 
 
 async def count_unindexed(link: PostgresConnection, tenant: str | None) -> int:
-    """How many messages wait to be indexed, of a tenant or of all, up to a bound."""
+    """Returns how many messages wait to be indexed, of a tenant or of all, up to a bound."""
     if tenant is None:
         row = await link.one("count_queued", _COUNTED)
         return row[0] if row else 0
@@ -198,7 +198,7 @@ async def count_unindexed(link: PostgresConnection, tenant: str | None) -> int:
 
 
 async def find_fault(link: PostgresConnection) -> Problem | None:
-    """Why the index cannot be used at all."""
+    """Returns why the index cannot be used at all."""
     state = await link.one("search_state", "", 0)
     if state is None or state[0] != VERSION:
         return Problem("search index", "it was built by another version: run `hansard reindex`")
@@ -206,7 +206,7 @@ async def find_fault(link: PostgresConnection) -> Problem | None:
 
 
 async def find_strays(link: PostgresConnection, tenant: str | None) -> Problem | None:
-    """Whether the index has messages of conversations that there are not."""
+    """Returns a problem if the index has messages of conversations that do not exist."""
     gone, after = 0, (tenant or "", "")
     while row := await link.one("count_strays", *after, _PAGE, tenant):
         gone, after = gone + row[2], (row[0], row[1])
@@ -216,7 +216,7 @@ async def find_strays(link: PostgresConnection, tenant: str | None) -> Problem |
 async def check_conversation(
     link: PostgresConnection, tenant: str, id: str, user_id: str | None, stored: Sequence[StoredRow]
 ) -> list[Problem]:
-    """Whether the index and the queue have each message of a conversation once, and the index with its terms."""
+    """Checks that index and queue have each message of a conversation once, and the index with its terms."""
     where = f"{tenant}/{id}"
     known: dict[tuple[int, int], bool] = {}
     twice = []

@@ -1,4 +1,4 @@
-"""Fills the search index when nothing was appended for a moment, on one task of the event loop."""
+"""Fills the search index when nothing was appended for a moment, in one task of the event loop."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hansard.errors import Denied, HansardError
 IDLE = 0.1
 """Seconds without an append after which the index is filled."""
 PATIENCE = 10
-"""So many times longer others have to index what they wrote, before who finds it in the queue does."""
+"""How many times longer other processes get to index their own messages before we do it for them."""
 REFUSED = 60.0
-"""Seconds after which a process that may not write, as on a replica, tries again: it may have become the primary."""
+"""Seconds until a process that may not write, such as on a replica, tries again: it may have become the primary."""
 MOST_WAITING = 5000
-"""With so many waiting, it is filled although more is being appended."""
+"""With this many waiting messages, the index is filled during appends."""
 
 _log = logging.getLogger("hansard")
 
 
 class IndexTask:
-    """Indexes what this process has written: so several do not do the same work.
+    """Indexes the messages that this process has written, so that processes do not repeat each other's work.
 
-    What one of them leaves behind when it dies is indexed by the next process whose search finds it in the queue.
+    The queue of a process that died is indexed by the next process whose search finds it.
     """
 
     def __init__(self, engine: PostgresEngine) -> None:
@@ -33,15 +33,15 @@ class IndexTask:
         self._task: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
         self._fresh = 0
-        """Messages that were written since the task last looked."""
+        """Messages written since the task last ran."""
         self._written: dict[str, set[str]] = {}
-        """The conversations that they are in, by tenant."""
+        """The conversations of these messages, by tenant."""
         self._left: dict[str, float] = {}
-        """When a search first found something in the queue, by tenant."""
+        """When a search first found a message in the queue, by tenant."""
         self._refused_until = 0.0
 
     def note(self, tenant: str, conversation_id: str, messages: int) -> None:
-        """Something was written that is not indexed yet."""
+        """Records messages that are not indexed yet."""
         if not messages or self._stopped.is_set():
             return
         self._fresh += messages
@@ -49,7 +49,7 @@ class IndexTask:
         self._start()
 
     def note_left(self, tenant: str) -> None:
-        """A search has found something in the queue: perhaps who wrote it is no longer there to index it."""
+        """Records that a search found messages in the queue: their writer may no longer exist."""
         now = asyncio.get_running_loop().time()
         if tenant not in self._left and now >= self._refused_until and not self._stopped.is_set():
             self._left[tenant] = now + PATIENCE * IDLE
@@ -60,7 +60,7 @@ class IndexTask:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def close(self) -> None:
-        """Waits for the pass that is under way."""
+        """Waits for the running pass."""
         self._stopped.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -75,7 +75,7 @@ class IndexTask:
                     await self._pause()
                 await self._fill_left()
         except HansardError:
-            # Without harm: a search makes up for it, or says why not.
+            # Harmless: a search makes up for it, or reports the error.
             _log.warning(
                 "the search index of %s was not filled; a search will do it", self._engine.where, exc_info=True
             )
@@ -84,7 +84,7 @@ class IndexTask:
             self._task = None
 
     async def _wait_for_pause(self) -> None:
-        """Until nothing has come for a moment, or too much has."""
+        """Waits until no message has arrived for a moment, or too many have."""
         waiting = 0
         while self._fresh and waiting < MOST_WAITING and not self._stopped.is_set():
             waiting += self._fresh
@@ -101,7 +101,7 @@ class IndexTask:
             await self._sweep(tenant, sorted(conversations))
 
     async def _fill_left(self) -> None:
-        """What nobody has indexed for a while, in whatever conversation."""
+        """Indexes messages that no process has indexed for a while, in any conversation."""
         now = asyncio.get_running_loop().time()
         for tenant in [tenant for tenant, due in self._left.items() if due <= now]:
             try:

@@ -1,14 +1,14 @@
-"""Terms of `hansard.analysis` as PostgreSQL's text search takes them: a tsvector for a message, a tsquery for a query.
+"""Terms of `hansard.analysis` for PostgreSQL's text search: a tsvector for a message, a tsquery for a query.
 
-No text search configuration is asked: what a word is, was decided before. Words have their places, so that a phrase is
-`'a' <-> 'b'`; other ways to write a word have places that no other follows, so that they are found, but in no phrase. A
-prefix is `'a':*`. Scripts without spaces come as one term a character, which makes a part of a word a phrase: what
-others need trigrams for.
+No text search configuration is used: the analysis has already decided what a word is. Words have positions, so that a
+phrase is `'a' <-> 'b'`; alternative spellings have positions without a successor, so that they match, but in no phrase.
+A prefix is `'a':*`. Scripts without spaces become one term a character, which makes a part of a word a phrase, without
+trigrams.
 
-A tsvector has bounds: 16,383 places, 256 of one lexeme, and a megabyte in all. Beyond the first two, and where a term
-is too long for a lexeme, a message is *loose*: it has no places, a phrase finds it by its words alone, no exclusion is
-believed, and whoever finds it asks `Query.matches`. Beyond the last it has only the beginnings of its words; and should
-those be too many, too, every query finds it.
+A tsvector has limits: 16,383 positions, 256 of one lexeme, and a megabyte in all. Beyond the first two, and if a term
+is too long for a lexeme, a message is *loose*: it has no positions, a phrase finds it by its words alone, exclusions
+are ignored, and every hit is checked with `Query.matches`. Beyond the last it has only the prefixes of its words; and
+if those are too many as well, every query finds it.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from hansard.analysis.queries import Phrase
 from hansard.model import Message
 
 LONGEST = 100
-"""Characters of a lexeme: at most 400 bytes, where PostgreSQL takes 2,046. Almost no term has more than 40."""
+"""Characters of a lexeme: at most 400 bytes of PostgreSQL's 2,046. Almost no term has more than 40."""
 LAST_PLACE = 16_383
 MOST_PLACES = 255
-"""Of one lexeme. PostgreSQL drops those beyond without a word."""
+"""Positions of one lexeme. PostgreSQL drops those beyond without an error."""
 MOST_BYTES = 1_000_000
 
-# No term begins so: control characters are in no word.
+# No term begins so: words contain no control characters.
 LOOSE = "\2loose"
 ANY = "\2any"
 _BEGINNING = "\3"
 _CUT = 6
-"""Characters of a beginning."""
+"""Characters of a prefix."""
 
 
 class Vector(Struct, frozen=True, gc=False):
-    """The terms of a message, as a tsvector is written."""
+    """The terms of a message, in the syntax of a tsvector."""
 
     text: str
     loose: bool
 
 
 class Expression(Struct, frozen=True, gc=False):
-    """A query, as a tsquery is written."""
+    """A query, in the syntax of a tsquery."""
 
     text: str
     exact: bool
-    """False when it may find more than it should: then all that is found has to be looked at."""
+    """False if it may find too much: then every hit must be checked."""
 
 
 # Owners
@@ -58,7 +58,7 @@ class Expression(Struct, frozen=True, gc=False):
 
 @lru_cache(4096)
 def _owner(kind: str, *names: str) -> str:
-    """Short, because each message has it: where two share one, the columns beside the terms tell them apart."""
+    """Short, because each message has it: if two collide, the columns next to the terms tell them apart."""
     text = "\0".join(names).encode("utf-8", "surrogatepass")
     return f"\2{kind}{hashlib.blake2b(text, digest_size=6).hexdigest()}"
 
@@ -84,7 +84,7 @@ def owners(tenant: str, conversation_id: str, user_id: str | None) -> list[str]:
 
 
 def vector_of(message: Message, belongs_to: Sequence[str]) -> Vector:
-    """The terms of a message, and whom it belongs to."""
+    """Returns the terms of a message, and those of its owners."""
     words, more = columns(searchable(message))
     places = _places(words.split(), more.split())
     if places is not None and _size(places.items()) <= MOST_BYTES:
@@ -99,14 +99,14 @@ def vector_of(message: Message, belongs_to: Sequence[str]) -> Vector:
 
 
 def _places(words: Sequence[str], more: Sequence[str]) -> dict[str, list[int]] | None:
-    """Where each term stands; None when a tsvector cannot say it."""
+    """Returns the positions of each term; None if a tsvector cannot hold them."""
     if len(words) + 2 * len(more) > LAST_PLACE:
         return None
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words, 1):
         if word != GAP:
             places.setdefault(word, []).append(place)
-    # Two places apart, so that no phrase goes from one to the next.
+    # Two positions apart, so that no phrase spans two of them.
     for nth, other in enumerate(more, 1):
         places.setdefault(other, []).append(len(words) + 2 * nth)
     if any(len(term) > LONGEST or len(at) > MOST_PLACES for term, at in places.items()):
@@ -115,7 +115,7 @@ def _places(words: Sequence[str], more: Sequence[str]) -> dict[str, list[int]] |
 
 
 def _size(terms: Iterable[tuple[str, Sequence[int]]]) -> int:
-    """Bytes of a tsvector that are bounded: texts and places."""
+    """Returns the bytes of a tsvector that are limited: texts and positions."""
     return sum(len(term.encode()) + 3 + 2 * len(at) for term, at in terms)
 
 
@@ -127,11 +127,11 @@ def _quoted(term: str) -> str:
 
 
 def expression_of(query: Query, owner: str) -> Expression:
-    """Finds every message of the owner that matches."""
+    """Returns an expression that finds every matching message of the owner."""
     wanted = " & ".join(f"({_either(group)})" for group in query.groups)
     believed = [clause for clause in query.excluded if _is_sayable(clause)]
     if believed:
-        # What is loose is not believed to have a phrase.
+        # An exclusion of a phrase is ignored for loose messages.
         wanted += f" & !(({' | '.join(map(_strict, believed))}) & !{_quoted(LOOSE)})"
     exact = all(map(_is_sayable, (*query.wanted, *query.excluded)))
     return Expression(_of_owner(wanted, owner), exact)
@@ -142,7 +142,7 @@ def _of_owner(wanted: str, owner: str) -> str:
 
 
 def _is_sayable(clause: Clause) -> bool:
-    """Whether the lexemes say exactly what the terms do."""
+    """Returns whether the lexemes represent the terms exactly."""
     return all(0 < len(part) <= LONGEST for row in clause.rows for part in row.parts)
 
 
@@ -168,7 +168,7 @@ def _phrase(row: Phrase) -> str:
 
 
 def _loosely(term: str, *, prefix: bool = False) -> str:
-    """A term, or the beginning of it in a message that has only such."""
+    """Matches a term, or its prefix in a message that has only prefixes."""
     whole = _quoted(term[:LONGEST]) + (":*" if prefix else "")
     beginning = _quoted(_BEGINNING + term[:_CUT]) + (":*" if prefix and len(term) < _CUT else "")
     return f"({whole} | {beginning})"

@@ -1,4 +1,4 @@
-"""What happens to the whole store, or to a whole tenant: swept, measured, checked, deleted."""
+"""Operations on the whole store or a whole tenant: sweep, measure, check, delete."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TENANT_PAGE = 500
 _ALL = 1 << 40
 
 
-# Sweeping: bounded steps, each whole in itself
+# Sweeping: bounded steps, each complete in itself
 
 
 async def sweep(engine: PostgresEngine, context: Context, limit: int) -> Swept:
-    """Removes a bounded amount of what has expired or is needed by nothing."""
+    """Removes a bounded amount of data that has expired or is no longer needed."""
     now = to_micros(context.now)
     total = Receipt(at=context.now)
     expired = await engine.read(None, lambda link: link.all("expired_conversations", now, limit))
@@ -47,7 +47,7 @@ async def sweep(engine: PostgresEngine, context: Context, limit: int) -> Swept:
 
 
 async def _drop_expired(work: Work, context: Context, id: str) -> Receipt:
-    # It may be gone, or have been given more time, since it was found.
+    # It may have been removed or extended since it was found.
     transaction = await PostgresTransaction.begin(work, context, id)
     return await operations.drop_conversation(transaction, if_expired=True)
 
@@ -79,7 +79,7 @@ async def stats(link: PostgresConnection, tenant: str | None) -> Stats:
 
 
 async def check(engine: PostgresEngine, tenant: str | None) -> AsyncIterator[Problem | int]:
-    """Our own look at every conversation: counts, order, branches, bodies, blobs, and what search knows of them."""
+    """Checks every conversation: counts, order, branches, bodies, blobs, and its entries in the search index."""
     fault = await engine.read(tenant, index.find_fault)
     strays = None if fault else await engine.read(tenant, partial(index.find_strays, tenant=tenant))
     for found in (fault, strays):
@@ -133,9 +133,9 @@ async def delete_tenant(engine: PostgresEngine, context: Context) -> Receipt:
 
 
 async def _delete_tenant(work: Work, context: Context) -> Receipt:
-    """Conversations page by page: only what was locked is deleted, so that one that is made meanwhile stays whole.
+    """Deletes conversations page by page: only locked ones, so that one created meanwhile stays complete.
 
-    Never back to those that were made behind it: others lock in the same order, and there may be no end of them.
+    It never returns to earlier pages: others lock in the same order, and new conversations could keep it busy forever.
     """
     link, tenant = work.link, work.tenant
     total = Receipt(at=context.now)

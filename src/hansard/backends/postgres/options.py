@@ -1,9 +1,8 @@
-"""What a `postgresql://` URL asks for.
+"""The options of a `postgresql://` URL.
 
     postgresql://user:password@host:5432/database?schema=hansard&pool_size=10
 
-Options of PostgreSQL's own (`sslmode` and the like) go to the driver. Times are in milliseconds, as PostgreSQL counts
-them.
+PostgreSQL's own options (`sslmode` and the like) go to the driver. Times are in milliseconds, as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -41,34 +40,33 @@ _OURS = (
     "rls",
 )
 _LONGEST_NAME = 63
-"""Bytes: PostgreSQL cuts longer names off without a word."""
+"""Bytes: PostgreSQL truncates longer names without an error."""
 
 
 class PostgresOptions(Struct, frozen=True, kw_only=True):
     dsn: str
-    """What the driver connects to."""
+    """The URL for the driver."""
     where: str
-    """The same for people to read, without its password."""
+    """The URL for messages, without its password."""
     direct_dsn: str | None
-    """What to listen on and migrate through; None when nothing but a pooler can be reached."""
+    """The URL to listen on and migrate through; None if only a pooler can be reached."""
     schema: str = DEFAULT_SCHEMA
     pool_size: int = 10
     connect_timeout: float = 10.0
     statement_timeout: float = 30.0
     durability: str = "full"
     pooler: bool = False
-    """Statements may each meet another session: nothing is left behind in one."""
+    """Each statement may run in another session: none may hold any state."""
     poll_interval: float = 0.5
     rls: bool = False
 
     @property
     def settings(self) -> dict[str, str]:
-        """What our sessions set, or each transaction behind a pooler."""
+        """Returns the settings of our sessions, or of each transaction behind a pooler."""
         settings = {
             "statement_timeout": f"{self.statement_timeout * 1000:.0f}",
-            # Every statement of ours has its index, so one plan serves all values: making another for each call takes
-            # longer than the call. But one that was made while a table was small would scan it for as long as nobody
-            # has counted its rows anew.
+            # Every statement of ours has its index, so one plan serves all values: planning each call takes longer than
+            # the call. But a plan made while a table was small would scan it until the table is analysed again.
             "plan_cache_mode": "force_generic_plan",
             "enable_seqscan": "off",
             "jit": "off",
@@ -107,7 +105,7 @@ def _schema(url: Url) -> str:
 
 
 def _dsn(url: Url) -> tuple[str, str]:
-    """The URL for the driver, and for people."""
+    """Returns the URL for the driver, and the one for messages."""
     given = {name: value for name in _DRIVER if (value := url.option(name)) is not None}
     path = quote(url.path)
     query = f"?{urlencode(given)}" if given else ""
@@ -121,6 +119,6 @@ def _direct_dsn(text: str) -> str:
         raise ValidationError(f"direct_url is {url.text!r}: it must be a postgresql:// URL, percent-encoded")
     dsn, _ = _dsn(url)
     for name in _OURS:
-        url.option(name)  # said by the URL that this one stands in
+        url.option(name)  # set by the URL that contains this one
     url.finish(_DRIVER)
     return dsn

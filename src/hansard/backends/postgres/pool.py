@@ -1,7 +1,7 @@
-"""Connections, made when they are needed, checked when they have been idle, and replaced when they are old.
+"""A pool of connections, opened on demand, checked after idling, and replaced when old.
 
-asyncpg's own pool tells the server to forget the session each time that a connection comes back: a round trip, as long
-as a read. We leave nothing in a session, so there is nothing to forget.
+asyncpg's own pool resets the session each time a connection is returned: a round trip, as long as a read. We leave no
+state in a session, so there is nothing to reset.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hansard.backends.postgres.errors import DRIVER, translate
 from hansard.errors import Closed, TimedOut
 
 _CHECK_AFTER = 30.0
-"""Seconds of rest after which a connection is asked whether it still stands: firewalls drop them in silence."""
+"""Seconds of idling after which a connection is tested: firewalls drop them silently."""
 _LIFETIME = 1800.0
-"""Seconds after which a connection is replaced, so that a new primary or certificate is found in the end."""
+"""Seconds after which a connection is replaced, so that a new primary or certificate is eventually used."""
 
 
 class Pool:
@@ -35,7 +35,7 @@ class Pool:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[PostgresConnection]:
-        """A connection that stands, as far as one can tell. An error ends the transaction that it leaves behind."""
+        """Lends a working connection. An error ends the transaction that it leaves behind."""
         if self._closed:
             raise Closed("this store was closed")
         await self._take_place()
@@ -59,7 +59,7 @@ class Pool:
             link.terminate()
 
     async def close(self) -> None:
-        """Waits for those that are in use."""
+        """Waits for the connections in use."""
         self._closed = True
         for _ in range(self._size):
             await self._places.acquire()
@@ -76,7 +76,7 @@ class Pool:
         except TimeoutError:
             raise TimedOut(
                 f"all {self._size} connections to {self._where} were busy for {self._patience:g} seconds: "
-                "pool_size=… in the URL allows more",
+                "raise pool_size=… in the URL",
                 outcome="not_applied",
             ) from None
 
@@ -87,21 +87,21 @@ class Pool:
             raise translate(error, self._where) from error
 
     async def _find(self) -> PostgresConnection | None:
-        """The one that was used last: the others may rest, and be found old."""
+        """Returns the most recently used connection, so that the others can idle and be replaced."""
         while self._idle:
             link = self._idle.pop()
             try:
                 if await _check_usable(link):
                     return link
             except BaseException:
-                # Cancelled: it is nobody's any longer, and nobody else would close it.
+                # Cancelled: no other code would close this connection.
                 link.terminate()
                 raise
         return None
 
 
 async def _check_usable(link: PostgresConnection) -> bool:
-    """Whether it may be used; one that may not is closed."""
+    """Returns whether the connection may be used; closes it if not."""
     now = time.monotonic()
     if now - link.made_at > _LIFETIME:
         await _close(link)

@@ -1,7 +1,7 @@
-"""The SQL of `queries.sql`, by name, with the tables of the schema that was asked for.
+"""The SQL of `queries.sql`, by name, with the tables of the requested schema.
 
-The files name the tables `hansard.…`, the schema that a store has unless told otherwise. Tables are always named with
-their schema: a connection that comes out of a pooler may have any search path.
+The files name the tables `hansard.…`, the default schema. Tables are always qualified: a connection from a pooler may
+have any search path.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ QUERIES = parse(resources.files(__package__).joinpath("queries.sql").read_text("
 
 @lru_cache(1024)
 def in_schema(sql: str, schema: str) -> str:
-    """The same SQL on the tables of another schema."""
+    """Returns the same SQL for the tables of another schema."""
     return sql if schema == DEFAULT_SCHEMA else _TABLE.sub(lambda _: f"{quoted(schema)}.", sql)
 
 
 @lru_cache(256)
 def combined(queries: tuple[str, ...]) -> str:
-    """One statement for several queries, on one snapshot: each row of theirs behind the number of its query.
+    """Combines several queries into one statement, on one snapshot: each row follows the number of its query.
 
-    The values of the queries follow each other. A column that is an array cannot be read out of such a row.
+    The parameters of the queries follow each other. A column that is an array cannot be read from such a row.
     """
     parts: list[str] = []
     given = 0
@@ -42,10 +42,10 @@ def combined(queries: tuple[str, ...]) -> str:
 
 
 def quoted(name: str) -> str:
-    """An identifier as SQL writes it."""
+    """Quotes an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text as SQL writes it. Only for what no statement takes as a parameter."""
+    """Quotes a text literal, for statements that take no parameters."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Reads: functions of a connection. Those that need several statements run on one snapshot."""
+"""Reads: functions of a connection. Those with several statements run on one snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, to_micros
 
 _LONG = 1_000_000
-"""Bytes of bodies that are decoded on the event loop; more go to a thread."""
+"""Bytes of bodies that are decoded on the event loop; larger pages go to a thread."""
 _NO_BOUND = 1 << 62
 
 
@@ -52,14 +52,14 @@ async def find_messages(
 _MESSAGE = "line, seq, id, role, format, body, created_at, extra"
 
 _ABSENT, _PLAIN, _PARTED = 0, 1, 2
-"""What a statement says of a branch: it does not exist, one line is all that it reads, or there is more to it."""
+"""The kinds of branches in a statement: missing, reading one segment only, or reading several."""
 
 
 def select_plain(context: Context, id: str, query: MessageQuery) -> tuple[str, list[Any]]:
-    """The page of a branch that reads one line, of bodies that cannot pass the bound in bytes: of most branches.
+    """The page of a branch that reads one segment and whose bodies fit the byte limit: of most branches.
 
-    One row longer if there are more. Whether the branch is such a one, and whether its conversation can be seen, the
-    same statement finds out.
+    One row longer if there are more. The same statement checks whether the branch is such a one, and whether its
+    conversation is visible.
     """
     limit = None if query.limit is None else query.limit + 1
     values: list[Any] = [
@@ -97,9 +97,8 @@ def select_plain(context: Context, id: str, query: MessageQuery) -> tuple[str, l
 def select_messages(context: Context, id: str, query: MessageQuery, branch: StoredBranch) -> tuple[str, list[Any]]:
     """The page of any branch, one row longer if there are more.
 
-    Of each line that the branch reads, the rows between the query's places are taken in its order; of all of these, the
-    first ones. Rows with which the bodies have passed the bound in bytes come without their body. The SQL is made of
-    constant fragments.
+    It takes from each segment of the branch the rows between the query's positions, in the query's order; and of all of
+    these, the first ones. Rows beyond the byte limit come without their body. The SQL is made of constant fragments.
     """
     limit = None if query.limit is None else query.limit + 1
     bound = _NO_BOUND if query.max_bytes is None else query.max_bytes
@@ -148,7 +147,7 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
 
 
 async def get_plain(link: PostgresConnection, context: Context, id: str, query: MessageQuery) -> list[Row] | None:
-    """The rows of a page; None when it takes more than one line, or the bound in bytes, to tell."""
+    """Returns the rows of a page; None if the branch reads several segments, or the byte limit matters."""
     sql, values = select_plain(context, id, query)
     found = await link.fetch(link.in_schema(sql), values)
     if not found:
@@ -164,7 +163,7 @@ async def get_plain(link: PostgresConnection, context: Context, id: str, query: 
 async def get_parted(
     link: PostgresConnection, context: Context, id: str, query: MessageQuery
 ) -> tuple[list[Row], bool]:
-    """The rows of a page, and whether there are more, in two steps on one snapshot."""
+    """Returns the rows of a page, and whether there are more, in two steps on one snapshot."""
     entry = await find_state(link, context, id)
     if entry is None:
         return [], False
@@ -190,14 +189,14 @@ async def get_messages(engine: PostgresEngine, context: Context, id: str, query:
 
 
 async def as_slice(found: Sequence[Row], id: str, *, more: bool) -> Slice:
-    """The messages of these rows. What takes long to decode leaves the event loop alone."""
+    """Decodes the messages of these rows, large pages in a thread."""
     if sum([len(row[5]) for row in found]) > _LONG:
         return Slice(await run_in_thread(rows.messages_of, found, id), more)
     return Slice(rows.messages_of(found, id), more)
 
 
 def parts(branch: StoredBranch) -> tuple[list[int], list[int]]:
-    """The lines that a branch reads, and up to which seq."""
+    """Returns the segments that a branch reads, and up to which seq."""
     segments = rules.segments(branch)
     return [segment for segment, _ in segments], [upto for _, upto in segments]
 
@@ -222,7 +221,7 @@ async def list_conversations(
 async def list_matching(
     link: PostgresConnection, context: Context, query: ConversationQuery
 ) -> tuple[list[Conversation], bool]:
-    """Metadata is compared here, page by page, so that the offset and the limit count what matches."""
+    """Compares metadata here, page by page, so that the offset and the limit count matches."""
     matching: list[Conversation] = []
     wanted = query.offset + query.limit + 1
     sql, values = select_conversations(context, query, None, 0)
@@ -266,7 +265,7 @@ def select_conversations(
 async def read_rows(
     link: PostgresConnection, context: Context, id: str, after_seq: int, limit: int, max_bytes: int
 ) -> list[StoredRow]:
-    """Messages of all lines in the order of seq."""
+    """Returns messages of all segments, ordered by seq."""
     entry = await find_state(link, context, id)
     return await rows_of(link, context.tenant, entry, after_seq, limit, max_bytes) if entry else []
 

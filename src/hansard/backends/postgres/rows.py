@@ -1,7 +1,7 @@
 """Rows of the database to values of the model, and back.
 
 PostgreSQL's text holds every character but NUL. So in free text (ids have none) U+0000 is written as U+0001 U+0001, and
-U+0001 itself as U+0001 U+0002: this keeps the order of texts, and what begins with what. JSON escapes both by itself.
+U+0001 as U+0001 U+0002: this keeps the order of texts, and their prefixes. JSON escapes both by itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _maybe_unescaped(text: str | None) -> str | None:
 
 
 def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:
-    """Rows as the arrays that `unnest` turns into rows again."""
+    """Returns rows as the arrays that `unnest` turns into rows again."""
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
@@ -50,12 +50,12 @@ def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:
 
 
 def possible(ids: Iterable[str]) -> list[str]:
-    """An id has no NUL: one that is asked for is not there, and PostgreSQL would refuse the question."""
+    """Removes ids with NUL: none is stored, and PostgreSQL would refuse the query."""
     return [id for id in ids if "\0" not in id]
 
 
 def conversation_of(row: Row, where: str) -> Conversation:
-    """From the first columns of `lock_conversation`."""
+    """Decodes the first columns of `lock_conversation`."""
     (
         id,
         user_id,
@@ -85,7 +85,7 @@ def conversation_of(row: Row, where: str) -> Conversation:
         None if summary is None else unescaped(summary),
         from_micros(created),
         at,
-        # After an append, the last message and the last change are of the same moment.
+        # After an append, the last message and the last change have the same time.
         at if last == updated else from_micros(last),
         count,
         version,
@@ -96,7 +96,7 @@ def conversation_of(row: Row, where: str) -> Conversation:
 
 
 def conversation_row(state: ConversationState, largest: int, segment: int, stamp: int) -> Row:
-    """The columns of `save_conversation` behind the key, in order."""
+    """Returns the columns of `save_conversation` after the key, in order."""
     conversation = state.conversation
     return (
         conversation.user_id,
@@ -127,7 +127,7 @@ def active_at(conversation: Conversation) -> int:
 
 
 def counters_row(id: str, tombstone_digest: str, known: int, stamp: int, state: ConversationState, largest: int) -> Row:
-    """The columns of `append` that save a conversation, in order."""
+    """Returns the columns of `append` that save a conversation, in order."""
     conversation = state.conversation
     updated, last = conversation.updated_at, conversation.last_message_at
     updated_at = to_micros(updated)
@@ -150,7 +150,7 @@ def counters_row(id: str, tombstone_digest: str, known: int, stamp: int, state: 
 
 
 def beginning_row(id: str, stamp: int, state: ConversationState, largest: int) -> Row:
-    """The columns of `begin` that make a conversation, in order."""
+    """Returns the columns of `begin` that create a conversation, in order."""
     conversation = state.conversation
     return (
         id,
@@ -173,17 +173,17 @@ def beginning_row(id: str, stamp: int, state: ConversationState, largest: int) -
 
 
 def state_of(row: Row, branches: str | None, where: str) -> ConversationState:
-    """From the columns of `lock_conversation` and the JSON of `find_lanes`."""
+    """Decodes the columns of `lock_conversation` and the JSON of `find_lanes`."""
     conversation = conversation_of(row, where)
     made = [_branch_of(branch, conversation.message_count) for branch in codec.decode(branches or "[]", where)]
     return ConversationState(conversation, row[15], {branch.id: branch for branch in made}, row[16])
 
 
 def _branch_of(row: Row, count: int) -> StoredBranch:
-    """`count` stands in while the branch is alone."""
+    """Decodes a branch. `count` is used if it is the only one."""
     id, segment, segments, uptos, own_count, parent, from_seq, created_at = row
     return StoredBranch(
-        # The very object: JSON leaves a default out only when it is the same one.
+        # The identical object: the encoder omits a default only if it is the same object.
         MAIN if id == MAIN else id,
         segment,
         tuple(zip(segments, uptos, strict=True)),
@@ -195,7 +195,7 @@ def _branch_of(row: Row, count: int) -> StoredBranch:
 
 
 def branch_row(branch: StoredBranch, *, alone: bool) -> Row:
-    """The columns of `save_branch` behind the conversation. A branch that is alone has the conversation's count."""
+    """Returns the columns of `save_branch` after the conversation. An only branch has the conversation's count."""
     return (
         branch.id,
         branch.segment,
@@ -214,7 +214,7 @@ MESSAGE_WIDTH = 14
 
 
 def message_row(conversation: str, segment: int, message: Message, draft: Draft) -> Row:
-    """The columns of `insert_messages`, in order."""
+    """Returns the columns of `insert_messages`, in order."""
     format = message.format
     who = message.participant
     return (
@@ -244,7 +244,7 @@ def message_of(row: Row, conversation_id: str) -> Message:
 
 
 def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
-    """From the columns of `find_messages`. Reading is mostly this loop: it makes each message at once."""
+    """Decodes the columns of `find_messages`. Reading is mostly this loop, so it creates each message directly."""
     made: list[Message] = []
     for _, seq, id, role, format, body, created_at, extra, *_ in found:
         try:
@@ -278,7 +278,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
     return made
 
 
-# Beside the messages
+# Summaries, records, usage
 
 
 def summary_of(row: Row, conversation_id: str) -> Summary:
@@ -310,7 +310,7 @@ def summary_row(summary: Summary) -> Row:
 
 
 def record_of(row: Row) -> Record:
-    """From the first columns of `find_records`."""
+    """Decodes the first columns of `find_records`."""
     namespace, key, value, data, revision, created_at, updated_at, expires_at, conversation, *_ = row
     names = codec.unpack_namespace(namespace)
     return Record(
@@ -326,7 +326,7 @@ def record_of(row: Row) -> Record:
 
 
 def record_row(record: Record) -> Row:
-    """The columns of `insert_record` behind the owner, in order."""
+    """Returns the columns of `insert_record` after the owner, in order."""
     value = record.value
     is_data = isinstance(value, bytes)
     return (

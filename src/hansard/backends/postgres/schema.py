@@ -1,9 +1,9 @@
-"""Opening a database: is this server fit, is the schema there, is it ours, is it of our version.
+"""Opens a database: checks the server, and creates, checks or migrates the schema.
 
 The ledger stores the name, checksum and time of every migration. An empty schema gets the newest one; an older one is
 only migrated on request (`hansard upgrade`); a newer one, or one of another program, is refused. A migration whose
-first line is `-- additive` leaves what older code uses as it was: then older processes go on beside it, and may be
-started again. Several processes may open a new database at once: one of them makes it, under a lock of its transaction.
+first line is `-- additive` does not change what older code uses: older processes keep running, and may be started
+again. Several processes may open a new database at once: one of them creates the schema, under a transaction lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hansard.contract.backend import Durability
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
 
 OLDEST = 14
-"""The oldest PostgreSQL that is tested, and still maintained by its makers."""
+"""The oldest PostgreSQL that is tested and still supported upstream."""
 
 TABLES = (
     "conversations",
@@ -40,7 +40,7 @@ TABLES = (
 )
 
 _LOCK = 0x48414E53
-"""'HANS': whoever makes or migrates a store in this database holds this."""
+"""'HANS': the advisory lock of processes that create or migrate a store in this database."""
 
 _PATIENCE = 86_400.0
 """Seconds that a migration may take."""
@@ -75,14 +75,14 @@ def migrations() -> list[PostgresMigration]:
 
 
 class SchemaState(Struct, frozen=True):
-    """What was found on opening."""
+    """The state found on opening."""
 
     durability: Durability
     walled: bool
 
 
 async def prepare(link: PostgresConnection, options: PostgresOptions, *, upgrade: bool) -> SchemaState:
-    """Makes or migrates the schema where that is asked for, and says what the server gives."""
+    """Creates or migrates the schema if requested, and returns what the server offers."""
     connection = link.connection
     check_server(
         connection.get_server_version().major, await connection.fetchval("SHOW server_encoding"), options.where
@@ -102,7 +102,7 @@ def check_server(major: int, encoding: str, where: str) -> None:
         )
     if encoding.upper() not in ("UTF8", "UTF-8"):
         raise FormatMismatch(
-            f"{where} keeps text as {encoding}: make a database with ENCODING 'UTF8'", found=encoding, wanted="UTF8"
+            f"{where} stores text as {encoding}: create a database with ENCODING 'UTF8'", found=encoding, wanted="UTF8"
         )
 
 
@@ -124,24 +124,27 @@ async def _apply(connection: Any, options: PostgresOptions, *, upgrade: bool) ->
             )
         if done is None:
             await _create(connection, options)
-        # A migration is for all tenants: behind the second wall it would see none of them.
+        # A migration concerns all tenants: behind the second wall it would see none of them.
         await connection.execute("SET LOCAL hansard_wall.open = 'on'")
         for migration in lacking:
             await _apply_one(connection, options, migration)
-        # A new index has nothing in it yet: it is filled by the analysis that we have.
+        # A new index is empty: our version of the analysis will fill it.
         fresh = "UPDATE hansard.search_state SET version = $1, filling = $1 WHERE version = 0 AND filling = 0"
         await connection.execute(in_schema(fresh, options.schema), VERSION)
 
 
 async def _lock(connection: Any) -> None:
-    """Until the transaction ends. To change a large table may take long, and to wait for whoever does it, too."""
+    """Locks until the transaction ends.
+
+    Changing a large table may take long, and so may waiting for another process.
+    """
     await connection.execute("SET LOCAL statement_timeout = 0")
     await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=_PATIENCE)
 
 
 async def _ledger(connection: Any, options: PostgresOptions) -> dict[str, tuple[str, bool]] | None:
-    """Checksum by name, and whether older code goes on beside it; None where there is no ledger."""
-    # By a query and not by to_regclass, which may remember what was there before we waited for the lock.
+    """Returns checksum by name, and whether older code can continue; None if there is no ledger."""
+    # By a query and not by to_regclass, which may use a cache from before we waited for the lock.
     if "migrations" not in await _tables(connection, options):
         return None
     found = await connection.fetch(in_schema("SELECT name, checksum, additive FROM hansard.migrations", options.schema))
@@ -149,7 +152,7 @@ async def _ledger(connection: Any, options: PostgresOptions) -> dict[str, tuple[
 
 
 def pending(where: str, known: list[PostgresMigration], done: dict[str, tuple[str, bool]]) -> list[PostgresMigration]:
-    """What a store lacks. One that has had more than we know is refused, unless that leaves our own as it was."""
+    """Returns the missing migrations. Refuses a store with unknown ones, unless those are additive."""
     names = {migration.name for migration in known}
     newer = sorted(name for name, (_, is_additive) in done.items() if name not in names and not is_additive)
     if newer:
@@ -160,12 +163,12 @@ def pending(where: str, known: list[PostgresMigration], done: dict[str, tuple[st
         )
     for migration in known:
         if migration.name in done and done[migration.name][0] != migration.checksum:
-            raise Corrupt(f"the schema {migration.name!r} of {where} is not the one we know", where=where)
+            raise Corrupt(f"the schema {migration.name!r} of {where} has another checksum than expected", where=where)
     return [migration for migration in known if migration.name not in done]
 
 
 async def _create(connection: Any, options: PostgresOptions) -> None:
-    """Looks before it writes: nothing is made in a schema that somebody else uses."""
+    """Checks before it writes: nothing is created in a schema that another program uses."""
     if await _tables(connection, options):
         raise FormatMismatch(
             f"the schema {options.schema!r} of {options.where} holds tables of another program: "
@@ -173,7 +176,7 @@ async def _create(connection: Any, options: PostgresOptions) -> None:
             found="foreign tables",
             wanted="a Hansard store",
         )
-    # Not IF NOT EXISTS, which asks for the right to make one even where there is nothing to make.
+    # Not IF NOT EXISTS, which requires the right to create a schema even if it exists.
     if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", options.schema):
         await connection.execute(f"CREATE SCHEMA {quoted(options.schema)}")
     await connection.execute(in_schema(_LEDGER, options.schema))
@@ -202,10 +205,10 @@ async def _apply_one(connection: Any, options: PostgresOptions, migration: Postg
 
 
 async def _raise_wall(connection: Any, options: PostgresOptions) -> None:
-    """Switches the second wall on, for good: for the owner of the tables, too."""
+    """Enables the second wall permanently, also for the owner of the tables."""
     if await connection.fetchval("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
         raise ValidationError(
-            "rls=true walls nobody in who is a superuser or may bypass row-level security: "
+            "rls=true has no effect for a superuser or a role that may bypass row-level security: "
             "connect as a role that is neither"
         )
     if await _is_walled(connection, options):

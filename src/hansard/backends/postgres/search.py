@@ -1,9 +1,9 @@
-"""Search in the index, and in the queue of what is not indexed yet, on one snapshot.
+"""Searches the index and the queue of messages that are not indexed yet, on one snapshot.
 
-The index of terms knows no order, and the order knows no terms. So a page is looked for in three steps. The newest
-messages are walked over in order: a common word is found among them. A rarer one is looked up by its terms, and what is
-found is sorted. Where that would be too much, the word is common somewhere below: then the walk goes on. So a common
-word sorts nothing, and a rare one scans nothing.
+The index of terms is unordered, and the index of times has no terms. So a search takes three steps. It walks over the
+newest messages in order, which finds a common word. It looks a rarer word up by its terms, and sorts the hits. If there
+are too many, the word is common among older messages: then the walk continues. So a common word sorts nothing, and a
+rare one scans nothing.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from hansard.model import Conversation, Message, to_micros
 T = TypeVar("T")
 
 TAIL = 100
-"""Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
+"""Messages of the tail that a search checks one by one; a longer tail is indexed first."""
 _ANY_TAIL = 1 << 40
 _PAGE = 200
-"""Messages of a longer tail that are looked at together."""
+"""Messages of a longer tail that are checked together."""
 _WALKED = 500
-"""Messages that are walked over before the terms are looked up, and as many for each hit as `_WALKED_EACH`."""
+"""Messages that are walked over before the terms are looked up; `_WALKED_EACH` as many for each hit."""
 _WALKED_EACH = 10
 _SORTED = 5000
-"""Hits of the terms that are sorted, and as many for each one that is wanted as `_SORTED_EACH`."""
+"""Hits of the terms that are sorted; `_SORTED_EACH` as many for each wanted one."""
 _SORTED_EACH = 40
 _LOOKED_AT = 20_000
-"""Hits that are looked at one by one, where what is asked for is not in the database's words."""
+"""Hits that are checked one by one, if the lexemes cannot represent the query."""
 _LONG = 1_000_000
-"""Bytes of bodies that are looked at on the event loop; more go to a thread."""
+"""Bytes of bodies that are checked on the event loop; more go to a thread."""
 
 
 class PostgresSearch:
@@ -55,7 +55,7 @@ class PostgresSearch:
         self._homes: dict[str, Conversation] = {}
 
     async def quick(self) -> Matches | None:
-        """In one statement; None when that does not serve."""
+        """Searches in one statement; None if that is not sufficient."""
         lookup, size = self.lookup, self.lookup.limit + 1
         if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
             return None
@@ -83,7 +83,7 @@ class PostgresSearch:
             entry = await read.find_state(self.link, self.context, lookup.conversation_id)
             if entry is None:
                 return Matches([])
-            entry.state.branch(lookup.branch)  # an unknown one is an error
+            entry.state.branch(lookup.branch)  # raises for an unknown branch
         wanted = lookup.limit + 1
         in_tail = await self._look_at_tail(tail, wanted)
         indexed, complete = await self._walk(wanted)
@@ -108,7 +108,7 @@ class PostgresSearch:
     # The tail
 
     async def _look_at_tail(self, size: int, wanted: int) -> list[Row]:
-        """The newest of the tail that match."""
+        """Returns the newest matches of the tail."""
         found: list[Row] = []
         async for page in self._tail(size):
             matching = await self._matching(page)
@@ -118,7 +118,7 @@ class PostgresSearch:
         return found
 
     async def _tail(self, size: int) -> AsyncIterator[list[Row]]:
-        """Page by page, however long it is."""
+        """Yields the tail page by page, however long it is."""
         sql, values = search_sql.select_tail(self.context, self.lookup)
         if size <= TAIL:
             yield await self._fetch(sql, values) if size else []
@@ -134,7 +134,7 @@ class PostgresSearch:
         yield page
 
     async def _matching(self, found: list[Row]) -> list[Row]:
-        """Those that match, by a look at each."""
+        """Returns the rows that match, checked one by one."""
         sieve = Sieve(self.lookup.query)
 
         def matching(at: list[Row]) -> list[Row]:
@@ -154,7 +154,7 @@ class PostgresSearch:
     # The index
 
     async def _walk(self, wanted: int) -> tuple[list[Row], bool]:
-        """The newest that the index has, and whether that is all that can be said."""
+        """Returns the newest matches of the index, and whether these are all."""
         found: list[Row] = []
         below, looked_at, size = self.lookup.below, 0, wanted
         while len(found) < wanted:
@@ -170,7 +170,7 @@ class PostgresSearch:
         return found, True
 
     async def _sifted(self, page: list[Row]) -> list[Row]:
-        """What the database could not tell: the metadata of conversations, and messages whose terms tell too little."""
+        """Applies the conditions that SQL cannot: metadata of conversations, and messages whose terms are inexact."""
         page = [row for row in page if self._is_home(row[search_sql.CONVERSATION])]
         doubtful = [row for row in page if row[search_sql.LOOSE] or not self.expression.exact]
         if not doubtful:
@@ -180,7 +180,7 @@ class PostgresSearch:
         return [row for row in page if _position(row) not in doubted]
 
     async def _page(self, below: Position | None, size: int) -> list[Row]:
-        """The newest that have the terms, in order."""
+        """Returns the newest rows with the terms, in order."""
         given = (self.context, self.lookup, self.expression.text, below, size)
         if not self.walled:
             if self.lookup.conversation_id is None:
@@ -191,7 +191,8 @@ class PostgresSearch:
             counted = await self._fetch(*search_sql.select_sorted(*given, most))
             if counted[0][0] <= most:
                 return [row[1:] for row in counted if row[1] is not None]
-        # Behind the second wall PostgreSQL uses no index of terms: it would have to look at those of others.
+        # Behind the second wall PostgreSQL does not use the index of terms: it would have to read those of other
+        # tenants.
         return await self._fetch(*search_sql.select_walked(*given, None))
 
     # Conversations
@@ -203,12 +204,12 @@ class PostgresSearch:
                 self._homes[row[0]] = rows.conversation_of(row, "the search")
 
     def _is_home(self, id: str) -> bool:
-        """Whether a conversation has the metadata that is asked for."""
+        """Returns whether a conversation has the requested metadata."""
         return not self.lookup.metadata or rules.has_metadata(self._homes[id], self.lookup.metadata)
 
 
 async def search_quickly(link: PostgresConnection, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:
-    """What matches, in one statement; None when it takes more."""
+    """Returns the matches, in one statement; None if it takes more."""
     return await PostgresSearch(link, context, lookup, walled=walled).quick()
 
 
@@ -221,7 +222,10 @@ async def search(
     note_tail: Callable[[str], None],
     any_tail: bool = False,
 ) -> Matches | None:
-    """What matches, on one snapshot; None when the tail must be indexed first. `note_tail` is told of one."""
+    """Returns the matches, on one snapshot; None if the tail must be indexed first.
+
+    Calls `note_tail` if there is one.
+    """
     most = _ANY_TAIL if any_tail else TAIL
     state = await link.one("search_state", context.tenant, most + 1)
     check_version(state[0] if state else None)
@@ -262,7 +266,7 @@ def _has(row: Row, query: Query, sieve: Sieve) -> bool:
 
 
 async def _in_thread_if_large(run: Callable[[list[Row]], list[T]], found: list[Row]) -> list[T]:
-    """What takes long leaves the event loop alone."""
+    """Runs in a thread if the bodies are large."""
     if sum(len(row[search_sql.BODY]) for row in found) > _LONG:
         return await run_in_thread(run, found)
     return run(found)

@@ -1,4 +1,4 @@
-"""The statements of a search: made of constant fragments, the values beside them."""
+"""The SQL of a search, made of constant fragments, and its values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hansard.model import to_micros
 
 _ORDER = "created_at DESC, seq DESC, conversation DESC"
 _OF_S = "s.created_at DESC, s.seq DESC, s.conversation DESC"
-# The columns of a row here: those of a message, then its conversation, and whether it has to be looked at.
+# The columns of a row: those of a message, then its conversation, and whether the row must be checked.
 _COLUMNS = "m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra, s.conversation, s.loose"
 SEQ, BODY, CREATED_AT, CONVERSATION, LOOSE = 1, 5, 6, 8, 9
 WIDTH = 10
@@ -35,11 +35,11 @@ class Statement:
         return f"${len(self.values)}::{kind}"
 
     def number(self, number: int | None) -> str:
-        """A bound, in the statement itself: with one beside it PostgreSQL plans anew each time, which takes longest."""
+        """Returns a bound as a literal: with a parameter PostgreSQL plans again each time, which takes longest."""
         return "ALL" if number is None else str(int(number))
 
     def between(self, below: Position | None) -> str:
-        """Conditions that the index of times knows, too."""
+        """Conditions that the index of times supports, too."""
         return "".join(f" AND {condition}" for condition in self._between(below))
 
     def _between(self, below: Position | None) -> Iterator[str]:
@@ -61,7 +61,7 @@ class Statement:
         return f"terms @@ {self.value(expression, 'text')}::tsquery"
 
     def joined(self) -> str:
-        """What of `s` can be seen, and is asked for. The OFFSETs keep the planner to one look into an index a row."""
+        """Joins the visible rows of `s` that the lookup selects. OFFSET keeps the planner to one index lookup a row."""
         return (
             f"CROSS JOIN LATERAL (SELECT branch FROM hansard.conversations WHERE tenant = $1 AND id = s.conversation"
             f"{''.join(self._conversation())} OFFSET 0) AS c "
@@ -97,7 +97,7 @@ class Statement:
     def walked(
         self, terms: str, below: Position | None, limit: int, walked: int | None, condition: str = "true"
     ) -> str:
-        """The newest that match, of so many messages that are walked over in order."""
+        """The newest matches among the first `walked` messages in order."""
         return (
             f"SELECT {_COLUMNS} FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
             f"AND {condition} ORDER BY {_ORDER} LIMIT {self.number(walked)}) AS s {self.joined()}"
@@ -105,17 +105,17 @@ class Statement:
         )
 
     def peeked(self, terms: str, below: Position | None, walked: int) -> str:
-        """Those that match of the first messages of a walk."""
+        """The matches among the first messages of a walk."""
         return (
             f"SELECT 1 FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
             f"ORDER BY {_ORDER} LIMIT {self.number(walked)}) AS s WHERE s.{self.terms(terms)}"
         )
 
     def found(self, terms: str, below: Position | None, most: int, condition: str = "true") -> str:
-        """What has the terms, as far as a bound, and one more where there is more.
+        """The rows with the terms, up to a bound, and one more if there are more.
 
-        The tenant is one of the terms. That the columns are compared in another way than an index could leaves the
-        planner no choice but the index of terms.
+        The tenant is one of the terms. Columns are compared in a form that no other index supports, so that the planner
+        must use the index of terms.
         """
         return (
             f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.terms(terms)} "
@@ -124,7 +124,7 @@ class Statement:
         )
 
     def sorted(self, most: int, limit: int) -> str:
-        """The newest of `found`, unless it is beyond the bound."""
+        """The newest rows of `found`, unless there are more than the bound."""
         return (
             f"SELECT {_COLUMNS} FROM (SELECT * FROM found WHERE counted.number <= {self.number(most)} "
             f"ORDER BY {_ORDER}) AS s {self.joined()}ORDER BY {_OF_S} LIMIT {self.number(limit)}"
@@ -142,7 +142,7 @@ def select_walked(
 def select_sorted(
     context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, most: int
 ) -> tuple[str, list[Any]]:
-    """A page by the index of terms, behind the number of what has them; more than `most` are not looked at."""
+    """A page by the index of terms, after the number of rows with them; more than `most` are not read."""
     one = Statement(context, lookup)
     sql = (
         f"WITH found AS MATERIALIZED ({one.found(terms, below, most)}), "
@@ -155,14 +155,16 @@ def select_sorted(
 def select_quick(
     context: Context, lookup: Lookup, terms: str, limit: int, walked: int, most: int
 ) -> tuple[str, list[Any]]:
-    """The first two steps in one, with the conversations: what most searches need, on the snapshot of one statement.
+    """The first two steps in one statement, with the conversations: sufficient for most searches.
 
-    Behind the version of the index, whether there is a tail, and the number of what has the terms, if it was counted.
+    The first columns are the version of the index, whether there is a tail, and the number of rows with the terms, if
+    it was counted.
     """
     one = Statement(context, lookup)
     page = one.sorted(most, limit)
     if walked:
-        # Where the first eighth of a walk has not its share of the hits, they are few, and the terms are quicker.
+        # If the first eighth of a walk has less than its share of the hits, they are few, and the index of terms is
+        # faster.
         is_common = f"(SELECT count(*) FROM peeked) >= {one.number(max(1, limit // 8))}"
         is_enough = f"(SELECT count(*) FROM walked) = {one.number(limit)}"
         steps = (
@@ -185,7 +187,7 @@ def select_quick(
 
 
 def select_tail(context: Context, lookup: Lookup) -> tuple[str, list[Any]]:
-    """What is not indexed yet."""
+    """The messages that are not indexed yet."""
     one = Statement(context, lookup)
     sql = (
         f"SELECT {_COLUMNS} FROM (SELECT conversation, line, seq, true AS loose FROM hansard.search_queue "

@@ -1,7 +1,7 @@
-"""Conversations as their writers know them, and those that this process remembers.
+"""States of conversations as writers see them, and a cache of those that this process remembers.
 
-What is remembered is only a guess that saves a round trip. It is checked by its stamp in the statement that writes, and
-forgotten when it does not hold.
+A remembered state is only a guess that saves a round trip. The writing statement checks its stamp, and an outdated one
+is discarded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hansard.backends.postgres.connection import Row
 from hansard.contract.types import ConversationState
 
 _MOST = 4096
-# Not for secrets: it only has to differ from what any other process has drawn.
+# Not for secrets: it only has to differ from the numbers of other processes.
 _chance = random.SystemRandom().getrandbits
 
 
@@ -29,12 +29,12 @@ class StampedState(Struct, frozen=True):
     state: ConversationState
     largest: int
     last_segment: int
-    """The highest number that a segment was given."""
+    """The highest segment number ever used."""
     stamp: int
 
 
 class PostgresStateCache:
-    """The entries that this process has last seen, those longest unused forgotten first."""
+    """The states that this process has last seen; the least recently used are dropped first."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], StampedState] = {}
@@ -43,7 +43,7 @@ class PostgresStateCache:
         return self._entries.get((tenant, id))
 
     def put(self, tenant: str, id: str, entry: StampedState | None) -> None:
-        """None forgets it."""
+        """None removes the state."""
         self._entries.pop((tenant, id), None)
         if entry is not None:
             self._entries[tenant, id] = entry
@@ -56,6 +56,6 @@ class PostgresStateCache:
 
 
 def stamped_state_of(row: Row, branches: str | None, tenant: str) -> StampedState:
-    """From the columns of `lock_conversation`, and the branches."""
+    """Decodes the columns of `lock_conversation`, and the branches."""
     where = f"conversation {row[0]!r} of tenant {tenant!r}"
     return StampedState(rows.state_of(row, branches, where), row[17], row[18], row[19])

@@ -1,7 +1,7 @@
 """PostgreSQL: for many processes on many machines.
 
-Reads take one statement where they can, and one snapshot where they cannot. Appends are committed together
-(`appending`). All other writes to a conversation run in a transaction that holds its lock (`transaction`).
+Reads take one statement if possible, else one snapshot. Appends are committed together (`append`). All other writes to
+a conversation run in a transaction that holds its lock (`transaction`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hansard.errors import Denied
 from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, UsageRow, to_micros
 
 _ATTEMPTS = 3
-"""Times that a search indexes the tail before it looks."""
+"""How often a search indexes the tail before it reads it."""
 
 
 class PostgresStorage:
@@ -134,7 +134,7 @@ class PostgresStorage:
         run = partial(tenant_data.participations, context=context, participant_id=participant_id, limit=limit)
         return await self.engine.read(context.tenant, run)
 
-    # Beside conversations
+    # Outside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
         return await self.engine.read(context.tenant, partial(tenant_data.get_records, context=context, keys=keys))
@@ -203,8 +203,8 @@ class PostgresStorage:
             try:
                 await index.catch_up_tenant(self.engine, context.tenant)
             except Denied:
-                break  # a replica: somebody else has to index
-        # Others write faster than we index, or nobody here can: then the tail is looked at, however long it is.
+                break  # a replica: another process has to index
+        # Others write faster than we index, or this process may not write: then the whole tail is searched.
         whole = await self.engine.read(context.tenant, partial(look, any_tail=True), snapshot=True)
         assert whole is not None
         return whole

@@ -1,4 +1,4 @@
-"""What is kept beside the messages: records, blobs, usage, and what a user leaves elsewhere."""
+"""Records, blobs and usage, and a user's data outside conversations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def key_of(namespace: tuple[str, ...], key: str) -> Key:
 
 
 def place_of(context: Context, keys: Iterable[RecordKey]) -> list[Any]:
-    """The values of the queries that take records by their keys."""
+    """Returns the parameters of the queries that take records by their keys."""
     packed = [key_of(*key) for key in dict.fromkeys(keys)]
     return [context.tenant, context.user or "", *rows.columns(packed, 2)]
 
@@ -40,7 +40,7 @@ async def get_records(link: PostgresConnection, context: Context, keys: Sequence
 
 
 def live_records(context: Context, found: Iterable[Row]) -> dict[RecordKey, Record]:
-    """Records that have not expired, and whose conversation, if they have one, can be seen."""
+    """Decodes records that have not expired, and whose conversation, if any, is visible."""
     made = (rows.record_of(row) for row in found if _is_seen(context, row))
     return {(record.namespace, record.key): record for record in made if rules.is_alive(record, context.now)}
 
@@ -63,7 +63,7 @@ async def write_records(work: Work, context: Context, writes: Sequence[RecordWri
 
 
 async def save_records(work: Work, context: Context, changes: Sequence[RecordChange], stored: Iterable[Row]) -> None:
-    """`stored` are the rows of all records that are there, whoever may see them, and locked."""
+    """`stored` are the locked rows of all existing records, regardless of who may see them."""
     place = (work.tenant, context.user or "")
     there = {(row[0], row[1]) for row in stored}
     gone = [key for change in changes if change.record is None and (key := key_of(*change.key)) in there]
@@ -75,11 +75,11 @@ async def save_records(work: Work, context: Context, changes: Sequence[RecordCha
         row = (*place, *rows.record_row(change.record))
         is_there = key_of(*change.key) in there
         if not await (work.link.run("save_record", *row) if is_there else work.link.run("insert_record", *row)):
-            raise Raced(f"record {change.record.key!r} was made by somebody else at the same moment")
+            raise Raced(f"record {change.record.key!r} was created by another writer at the same moment")
 
 
 async def _hold_conversations(work: Work, context: Context, writes: Sequence[RecordWrite]) -> None:
-    """Those that records shall belong to: they must exist, and stay until the records are written."""
+    """Locks the conversations that records will belong to: they must exist until the records are written."""
     named = {write.conversation_id for write in writes if write.conversation_id is not None and not write.delete}
     if not named:
         return
@@ -94,12 +94,12 @@ async def _hold_conversations(work: Work, context: Context, writes: Sequence[Rec
 
 
 async def lock_records(work: Work, context: Context, keys: Sequence[RecordKey]) -> list[Row]:
-    """Those of the records that are there, for us alone."""
+    """Locks the existing records among these."""
     place = place_of(context, keys)
     locked = await work.link.all("lock_records", *place)
     stored = await work.link.all("find_records", *place)
     if len(stored) != len(locked):
-        raise Raced("a record was made by somebody else at the same moment")
+        raise Raced("a record was created by another writer at the same moment")
     return stored
 
 
@@ -116,7 +116,7 @@ _CONVERSATION_IS_SEEN = (
 
 
 def select_records(context: Context, query: RecordQuery) -> tuple[str, list[Any]]:
-    """A page of those that are alive, one longer if there are more. Made of constant fragments."""
+    """A page of live records, one longer if there are more. Made of constant fragments."""
     prefix = codec.pack_namespace(query.prefix)
     now, horizon = to_micros(context.now), to_micros(context.horizon)
     values: list[Any] = [context.tenant, context.user or "", now, context.user, query.limit + 1, prefix, horizon]
@@ -152,7 +152,7 @@ async def get_blobs(link: PostgresConnection, context: Context, digests: Sequenc
 
 
 async def keep_blobs(work: Work, blobs: Mapping[str, bytes], keep_until: int = 0) -> None:
-    """Bytes that come with a message need no keeping time: the message refers to them at once."""
+    """Blobs that come with a message need no keeping time: the message refers to them at once."""
     for sha256, data in sorted(blobs.items()):
         await work.link.run("keep_blobs", work.tenant, [sha256], [data], keep_until)
 
@@ -162,7 +162,7 @@ Use = tuple[str, int, int, str]
 
 
 def uses_of(id: str, inserted: Iterable[tuple[int, Sequence[tuple[Message, Draft]]]]) -> list[Use]:
-    """What the messages of `Changes.insert` refer to."""
+    """Returns the blob references of `Changes.insert`."""
     return [
         (id, segment, message.seq, ref.sha256)
         for segment, fresh in inserted
@@ -172,7 +172,7 @@ def uses_of(id: str, inserted: Iterable[tuple[int, Sequence[tuple[Message, Draft
 
 
 async def use_blobs(work: Work, uses: Sequence[Use], blobs: Mapping[str, bytes]) -> None:
-    """Messages refer to their blobs. A blob is locked first: nobody drops it at the same moment."""
+    """Stores references to blobs. A blob is locked first, so that it is not dropped at the same moment."""
     if uses:
         await keep_blobs(work, blobs)
         await work.link.all("lock_blobs", work.tenant, sorted({use[3] for use in uses}))
@@ -180,9 +180,9 @@ async def use_blobs(work: Work, uses: Sequence[Use], blobs: Mapping[str, bytes])
 
 
 async def drop_blobs(work: Work, context: Context, candidates: Iterable[str]) -> int:
-    """Drops those of these blobs that nothing refers to any longer.
+    """Drops the blobs among these that no message refers to any longer.
 
-    The lock comes first, in a statement of its own: the next one sees the uses of whoever held it before.
+    The lock comes first, in a statement of its own: the next one sees the references of the previous holders.
     """
     digests = sorted(set(candidates))
     if not digests:

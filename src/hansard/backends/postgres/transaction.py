@@ -1,7 +1,7 @@
 """One conversation as an operation sees it, in a transaction that holds the lock of its row.
 
-So the state and the answers are fresh, and nobody else changes the conversation before the commit. What is not of one
-conversation is locked after it, and in the same order by everybody: blobs by their hashes, then usage rows.
+So the state and the answers are current, and no other writer changes the conversation before the commit. Rows outside
+the conversation are locked after it, always in the same order: blobs by their hashes, then usage rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hansard.contract.types import Context, ConversationState, Draft, StoredBran
 from hansard.model import Message, to_micros
 
 _MOST_BYTES = 32_000_000
-"""Bodies that one statement takes: the server refuses a message of more than a gigabyte."""
+"""Bytes of bodies in one statement: the server refuses a protocol message of more than a gigabyte."""
 
 
 class PostgresTransaction:
@@ -37,24 +37,24 @@ class PostgresTransaction:
         self._key = (work.tenant, id)
         self._before = before
         self._segment = before.last_segment if before else 0
-        """The highest number that a segment was given, also by this operation."""
+        """The highest segment number used, also by this operation."""
         self._summaries: list[int] = []
-        """The numbers of the summaries that were asked for."""
+        """The numbers of the summaries that were read."""
         self._no_tombstones: Sequence[str] = ()
-        """The digests of tombstones that were asked for and are not stored."""
+        """The digests of tombstones that were read and are not stored."""
         self._records: list[Row] = []
-        """The records that were asked for, as far as they are stored. They are locked."""
+        """The stored rows of the records that were read. They are locked."""
         self._uses: list[Use] = []
         self._released: list[str] = []
-        """The hashes of blobs that fewer messages use than before."""
+        """The hashes of blobs that lose a reference."""
 
     @classmethod
     async def begin(cls, work: Work, context: Context, id: str) -> PostgresTransaction:
-        """Locks the conversation. One that does not exist cannot be locked: `apply` notices if another makes it."""
+        """Locks the conversation. A missing one cannot be locked: `apply` notices if another writer creates it."""
         row = await work.link.one("lock_conversation", work.tenant, id)
         if row is None:
             return cls(work, context, id, None)
-        # A statement of its own sees what the last holder of the lock has left.
+        # A separate statement sees the changes of the last holder of the lock.
         branches = await work.link.one("find_lanes", work.tenant, id)
         return cls(work, context, id, stamped_state_of(row, branches[0] if branches else None, work.tenant))
 
@@ -94,10 +94,10 @@ class PostgresTransaction:
             messages=messages, summaries=summaries + len(changes.lost_summaries), records=records, blobs=blobs
         )
 
-    # What goes
+    # Removals
 
     async def _wipe(self, wipes: Wipe) -> tuple[int, int, int]:
-        """Returns how many messages, summaries and records went."""
+        """Returns how many messages, summaries and records were removed."""
         if wipes == "nothing":
             return 0, 0, 0
         if wipes == "everything":
@@ -134,15 +134,16 @@ class PostgresTransaction:
         else:
             await self._insert_conversation(row)
         if before is not None and before.state.conversation.user_id != state.conversation.user_id:
-            # The owner is part of what its messages are found by.
+            # The owner is part of its messages' search terms.
             await self._link.run("queue_conversations", self._work.tenant, [self.id])
         await self._save_branches(before.state.branches if before else {}, state.branches)
         self._work.changed[self.id] = entry
 
     async def _insert_conversation(self, row: Row) -> None:
         if not await self._link.run("insert_conversation", *self._key, *row):
-            raise Raced(f"conversation {self.id!r} was made by another writer at the same moment")
-        # There was no row to lock, so another writer may have made and deleted the conversation since they were asked.
+            raise Raced(f"conversation {self.id!r} was created by another writer at the same moment")
+        # There was no row to lock, so another writer may have created and deleted the conversation since they were
+        # read.
         if self._no_tombstones and await self._link.all("find_tombstones", self._work.tenant, self._no_tombstones):
             raise Raced(f"conversation {self.id!r} was deleted by another writer at the same moment")
 
@@ -150,7 +151,7 @@ class PostgresTransaction:
         for name in before.keys() - after.keys():
             await self._link.run("delete_branch", *self._key, name)
         alone = len(after) == 1
-        # A branch that is no longer alone, or is alone again, is saved too: its count moves.
+        # If the number of branches changes from or to one, the branches are saved too: their count moves.
         same_count_row = len(before) > 0 and (len(before) == 1) == alone
         for name, branch in after.items():
             old = before.get(name)
@@ -183,7 +184,7 @@ class PostgresTransaction:
             self._released += [sha256 for (sha256,) in released]
             self._uses += [(self.id, update.segment, message.seq, ref.sha256) for ref in message.blobs]
 
-    # Beside the messages
+    # Summaries, tombstones, usage, records
 
     async def _save_summaries(self, changes: Changes) -> None:
         if changes.lost_summaries:
@@ -202,12 +203,12 @@ class PostgresTransaction:
 
 
 def _is_saved(before: StoredBranch, after: StoredBranch, *, alone: bool) -> bool:
-    """Whether the branch's row says so already. The count of one that is alone stands in the conversation's."""
+    """Returns whether the branch's row is up to date. The count of an only branch is the conversation's."""
     return before is after or (alone and rows.branch_row(before, alone=True) == rows.branch_row(after, alone=True))
 
 
 def _largest(changes: Changes) -> int:
-    """The size of the largest new body."""
+    """Returns the size of the largest new body."""
     sizes = [draft.size for _, fresh in changes.insert for _, draft in fresh]
     if changes.update is not None and changes.update.draft is not None:
         sizes.append(changes.update.draft.size)

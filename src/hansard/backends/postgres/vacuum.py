@@ -1,4 +1,4 @@
-"""VACUUM of our tables, on a connection of its own: it cannot run inside a transaction, and may take long."""
+"""VACUUM of our tables, on a separate connection: it cannot run inside a transaction, and may take long."""
 
 from __future__ import annotations
 

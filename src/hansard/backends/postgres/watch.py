@@ -1,9 +1,9 @@
-"""Waking those who wait for a conversation that other processes write to.
+"""Wakes tasks that wait for a conversation that other processes write to.
 
-Every commit sends one NOTIFY with short hashes of the conversations that it changed. Whoever waits has a listening
-connection, which needs a session of its own. While there is none (behind a pooler without `direct_url`, on a replica,
-while the connection is being made anew), the stamps of the conversations are looked at now and then. When the
-connection is back, everybody who waits is woken once, and reads again: what was notified meanwhile is not lost.
+Every commit sends one NOTIFY with short hashes of the conversations that it changed. Waiters share a listening
+connection, which needs a session of its own. Without one (behind a pooler without `direct_url`, on a replica, during a
+reconnect), the stamps of the conversations are polled. After a reconnect all waiters are woken once and read again, so
+no notification is lost.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ _log = logging.getLogger("hansard")
 
 EVERYTHING = "*"
 _LONGEST = 7900
-"""Bytes: the server takes less than 8,000."""
+"""Bytes: the server accepts less than 8,000."""
 _FORGET_AFTER = 120.0
-"""Seconds after which a conversation that nobody waits for any longer is no longer followed."""
+"""Seconds without a waiter after which a conversation is no longer followed."""
 
 
 def channel_of(schema: str) -> str:
-    """The name has to be shorter than that of a schema may be."""
+    """Returns the channel name, which may be shorter than the name of a schema."""
     return f"hansard_{zlib.crc32(schema.encode()):08x}"
 
 
 def mark_of(tenant: str, id: str) -> str:
-    """Short, and telling nobody who or what. Where two share one, somebody reads once too often."""
+    """Returns a short hash that reveals no names. If two collide, a waiter reads once too often."""
     return f"{zlib.crc32(id.encode(), zlib.crc32(tenant.encode())):08x}"
 
 
 def payload_of(tenant: str, changed: Iterable[str]) -> str | None:
-    """What a commit tells; None for nothing."""
+    """Returns the payload of a commit; None if nothing changed."""
     payload = " ".join([mark_of(tenant, id) for id in changed])
     return (payload if len(payload) <= _LONGEST else EVERYTHING) or None
 
 
 class Watch:
-    """Follows the conversations that somebody waits for, on one task."""
+    """Follows the conversations that have waiters, in one task."""
 
     def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
         self._followed: dict[Key, float] = {}
-        """When somebody last waited for them."""
+        """When a task last waited for each."""
         self._marks: dict[str, set[Key]] = {}
-        """The same by what a commit calls them."""
+        """The same by their hashes in notifications."""
         self._stamps: dict[Key, int | None] = {}
-        """As they were last looked at, while nobody listens."""
+        """The stamps of the last poll, while there is no listening connection."""
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
 
@@ -86,7 +86,7 @@ class Watch:
             if link is None:
                 await self._poll()
                 continue
-            # What happened until now, nobody has told us. The next time that we have to look, all is new.
+            # Notifications may have been missed until now. The next poll treats all as changed.
             self._stamps.clear()
             self._wake_all()
             try:
@@ -117,7 +117,7 @@ class Watch:
                 async with asyncio.timeout(30):
                     await lost.wait()
             except TimeoutError:
-                # A connection that nobody uses can die without a sound.
+                # An idle connection can fail silently.
                 try:
                     await link.script("SELECT 1")
                 except DRIVER:
@@ -146,10 +146,10 @@ class Watch:
             if not self._marks[mark]:
                 del self._marks[mark]
 
-    # Looking, where listening is not to be had
+    # Polling, if listening is not possible
 
     async def _poll(self) -> None:
-        """Looks for a while, then lets listening be tried again."""
+        """Polls for a while, then returns so that listening is tried again."""
         interval = self._engine.options.poll_interval
         for _ in range(max(1, int(5 / interval))):
             await asyncio.sleep(interval)
