@@ -10,7 +10,7 @@ from msgspec import structs
 
 from hansard import __version__
 from hansard.cli import output
-from hansard.cli.context import Context, EmbedderName, confirm, load_embedder, must_exist
+from hansard.cli.context import Context, EmbedderName, confirm, load_embedder, require_store
 from hansard.cli.values import moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
@@ -26,18 +26,18 @@ Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=
 Grouping = Literal["day", "user", "agent", "model"]
 
 
-def stats(*, session: Context) -> None:
+def stats(*, context: Context) -> None:
     """Show how much the store holds.
 
     All tenants, or the one that --tenant names.
     """
-    with session.open_whole() as store:
-        found = session.view(store).stats() if session.tenant or session.user else store.admin.stats()
+    with context.open_whole() as store:
+        found = context.view(store).stats() if context.tenant or context.user else store.admin.stats()
         durability = store.capabilities.durability
-    if session.json:
-        output.emit(found)
+    if context.json:
+        output.print_json(found)
         return
-    output.facts(
+    output.print_facts(
         [
             ("store", found.backend),
             ("survives a crash of", durability),
@@ -59,18 +59,18 @@ def usage(
     since: Annotated[str | None, Parameter(help="From this day on, YYYY-MM-DD.")] = None,
     until: Annotated[str | None, Parameter(help="Up to this day, without it.")] = None,
     by: Annotated[Grouping | None, Parameter(help="Add up by this; without it, every row.")] = None,
-    session: Context,
+    context: Context,
 ) -> None:
     """Show tokens and cost by day, user, agent and model."""
-    with session.open() as store:
+    with context.open() as store:
         rows = store.usage(since=since, until=until)
     if by is not None:
         rows = _grouped(rows, by)
-    if session.json:
-        output.emit({"items": rows})
+    if context.json:
+        output.print_json({"items": rows})
         return
     if not rows:
-        output.note("no usage")
+        output.print_note("no usage")
         return
     columns = ("DAY", "USER", "AGENT", "MODEL", "MESSAGES", "INPUT", "OUTPUT", "CACHED", "REASONING", "COST")
     lines = [
@@ -88,7 +88,7 @@ def usage(
         )
         for row in rows
     ]
-    output.table(columns, lines, numbers=columns[4:])
+    output.print_table(columns, lines, numbers=columns[4:])
 
 
 def _grouped(rows: list[UsageRow], by: Grouping) -> list[UsageRow]:
@@ -115,37 +115,37 @@ def tenants(
     *,
     delete: Annotated[str | None, Parameter(help="Delete this tenant with everything that it holds, for good.")] = None,
     yes: Yes = False,
-    session: Context,
+    context: Context,
 ) -> None:
     """List the tenants of the store, or delete one."""
-    session.refuse_user()
-    with session.open_whole() as store:
+    context.refuse_user()
+    with context.open_whole() as store:
         names = store.admin.tenants()
         if delete is None:
-            _print_tenants(names, session)
+            _print_tenants(names, context)
             return
         if delete not in names:
             raise NotFound(f"there is no tenant {delete!r}")
         count = store.tenant(delete).stats().conversations
         confirm(f"Delete tenant {delete!r} with {output.counted(count, 'conversation')}?", yes=yes)
-        _print_receipt("deleted", store.admin.delete_tenant(delete), session, store)
+        _print_receipt("deleted", store.admin.delete_tenant(delete), context, store)
 
 
-def _print_tenants(names: list[str], session: Context) -> None:
-    if session.json:
-        output.emit({"items": names})
+def _print_tenants(names: list[str], context: Context) -> None:
+    if context.json:
+        output.print_json({"items": names})
     else:
         for name in names:
-            output.say(name)
+            output.print_line(name)
 
 
-def _print_receipt(verb: str, receipt: Receipt, session: Context, store: sync.Store | None) -> None:
-    if session.json:
-        output.emit(receipt)
+def _print_receipt(verb: str, receipt: Receipt, context: Context, store: sync.Store | None) -> None:
+    if context.json:
+        output.print_json(receipt)
         return
-    output.say(f"{verb}: {output.receipt(receipt)}")
+    output.print_line(f"{verb}: {output.receipt_text(receipt)}")
     if store is not None:
-        output.physically(receipt, store.capabilities)
+        output.print_physically_gone(receipt, store.capabilities)
 
 
 _SURVIVES = {
@@ -155,34 +155,34 @@ _SURVIVES = {
 }
 
 
-def check(*, session: Context) -> int:
+def check(*, context: Context) -> int:
     """Look at everything that is stored, and report what is wrong.
 
     All tenants, or the one that --tenant names. Exit code 6 when anything is.
     """
-    session.refuse_user()
+    context.refuse_user()
     problems: list[Problem] = []
-    with session.open_whole() as store:
+    with context.open_whole() as store:
         durability = store.capabilities.durability
-        if session.tenant:
-            problems = store.tenant(session.tenant).check()
+        if context.tenant:
+            problems = store.tenant(context.tenant).check()
         else:
             total = store.admin.stats().conversations
-            with output.bar("checking conversations", total, shown=not session.json) as move:
+            with output.progress_bar("checking conversations", total, shown=not context.json) as progress:
                 for found in store.admin.check():
                     if isinstance(found, Problem):
                         problems.append(found)
                     else:
-                        move(found)
-    if session.json:
-        output.emit({"problems": problems, "durability": durability})
+                        progress(found)
+    if context.json:
+        output.print_json({"problems": problems, "durability": durability})
         return Corrupt.exit_code if problems else 0
-    output.note(f"acknowledged writes survive {_SURVIVES[durability]}")
+    output.print_note(f"acknowledged writes survive {_SURVIVES[durability]}")
     if problems:
         for problem in problems:
-            output.say(f"{problem.where}: {problem.what}")
+            output.print_line(f"{problem.where}: {problem.what}")
     else:
-        output.say("nothing is wrong")
+        output.print_line("nothing is wrong")
     return Corrupt.exit_code if problems else 0
 
 
@@ -190,28 +190,28 @@ def reindex(
     *,
     embedder: EmbedderName = None,
     forget_others: Annotated[bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")] = False,
-    session: Context,
+    context: Context,
 ) -> None:
     """Build the search index anew and, with an embedder, the vectors.
 
     Others may go on reading and writing meanwhile. A store without an index needs none.
     """
-    session.refuse_user()
-    with session.open_whole(embedder=load_embedder(embedder)) as store:
+    context.refuse_user()
+    with context.open_whole(embedder=load_embedder(embedder)) as store:
         how = store.capabilities.search
         total = store.admin.stats().messages
-        with output.bar("indexing messages", total, shown=not session.json) as move:
+        with output.progress_bar("indexing messages", total, shown=not context.json) as progress:
             for done in store.admin.reindex(forget_others=forget_others):
-                move(min(done, total))
-    if session.json:
-        output.emit({"search": how, "messages": total, "embedder": embedder})
+                progress(min(done, total))
+    if context.json:
+        output.print_json({"search": how, "messages": total, "embedder": embedder})
     elif how == "index" or embedder is not None:
-        output.say(f"indexed: {output.counted(total, 'message')}")
+        output.print_line(f"indexed: {output.counted(total, 'message')}")
     else:
-        output.say("this store has no search index: every search looks at the messages themselves")
+        output.print_line("this store has no search index: every search looks at the messages themselves")
 
 
-def upgrade(*, session: Context) -> None:
+def upgrade(*, context: Context) -> None:
     """Bring a store to the format of this version.
 
     In place: back it up before. A store that has it already stays as it is.
@@ -222,19 +222,19 @@ def upgrade(*, session: Context) -> None:
     from hansard.backends.schemes import open_backend
 
     async def upgraded() -> int:
-        backend = await open_backend(session.url, upgrade=True)
+        backend = await open_backend(context.url, upgrade=True)
         try:
             return await forms.upgrade(backend)
         finally:
             await backend.close()
 
-    session.refuse_user()
-    must_exist(session.url)
+    context.refuse_user()
+    require_store(context.url)
     checkpoints = asyncio.run(upgraded())
-    if session.json:
-        output.emit({"url": shown(session.url), "version": __version__, "checkpoints": checkpoints})
+    if context.json:
+        output.print_json({"url": shown(context.url), "version": __version__, "checkpoints": checkpoints})
     else:
-        output.note(f"{shown(session.url)} has the format of Hansard {__version__}")
+        output.print_note(f"{shown(context.url)} has the format of Hansard {__version__}")
 
 
 def purge(
@@ -252,48 +252,48 @@ def purge(
     ] = False,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False, help="Only count what would go.")] = False,
     yes: Yes = False,
-    session: Context,
+    context: Context,
 ) -> None:
     """Delete old conversations, and sweep what has expired.
 
     Without --older-than, only the sweep, which is over all tenants and does not run with --tenant or --user.
     """
-    if all_tenants and (session.tenant or session.user):
+    if all_tenants and (context.tenant or context.user):
         raise ValidationError("--all-tenants is everything: leave --tenant and --user out")
     since = None if older_than is None else moment(older_than, "--older-than")
     what: PurgeBy = "updated" if by == "updated" else "last_message"
-    with session.open_whole() as store:
-        views = [store.tenant(name) for name in store.admin.tenants()] if all_tenants else [session.view(store)]
+    with context.open_whole() as store:
+        views = [store.tenant(name) for name in store.admin.tenants()] if all_tenants else [context.view(store)]
         total = Receipt(physically_gone=True)
         if since is not None:
             total = sum((view.purge(since, by=what, dry_run=True) for view in views), total)
         if not dry_run:
             if total:
-                confirm(f"Delete {output.receipt(total)}?", yes=yes)
+                confirm(f"Delete {output.receipt_text(total)}?", yes=yes)
             receipts = [view.purge(since, by=what) for view in views]
             if all_tenants:
                 # What has expired is swept over all tenants at once, from outside of them.
                 receipts.append(store.purge())
             is_gone = all(each.physically_gone for each in receipts)
             total = structs.replace(sum(receipts, Receipt()), physically_gone=is_gone)
-    _print_receipt("would delete" if dry_run else "deleted", total, session, None if dry_run else store)
-    swept = not dry_run and session.tenant is None and session.user is None
-    if swept and total.physically_gone and store.capabilities.secure_delete and not session.json:
-        output.say("Nothing that was deleted before is left in the storage.")
+    _print_receipt("would delete" if dry_run else "deleted", total, context, None if dry_run else store)
+    swept = not dry_run and context.tenant is None and context.user is None
+    if swept and total.physically_gone and store.capabilities.secure_delete and not context.json:
+        output.print_line("Nothing that was deleted before is left in the storage.")
 
 
-def vacuum(*, session: Context) -> None:
+def vacuum(*, context: Context) -> None:
     """Give back the disk space of what was deleted.
 
     Others may read meanwhile; on SQLite, writers wait until it is done.
     """
-    session.refuse_user()
-    with session.open_whole() as store:
+    context.refuse_user()
+    with context.open_whole() as store:
         done = store.admin.vacuum()
-    if session.json:
-        output.emit(done)
+    if context.json:
+        output.print_json(done)
     else:
-        output.say(f"vacuumed: {output.size(done.bytes_before)} before, {output.size(done.bytes_after)} after")
+        output.print_line(f"vacuumed: {output.size(done.bytes_before)} before, {output.size(done.bytes_after)} after")
 
 
 def erase_user(
@@ -301,21 +301,21 @@ def erase_user(
     /,
     *,
     yes: Yes = False,
-    session: Context,
+    context: Context,
 ) -> None:
     """Erase a user.
 
     The conversations that the user owns, the user's messages in others, records and usage. Safe to repeat.
     """
-    with session.open() as store:
+    with context.open() as store:
         confirm(f"Erase everything of user {id!r}?", yes=yes)
         receipt = store.erase_user(id)
-    _print_receipt("erased", receipt, session, store)
+    _print_receipt("erased", receipt, context, store)
 
 
-def version(*, session: Context) -> None:
+def version(*, context: Context) -> None:
     """Show the version of Hansard."""
-    if session.json:
-        output.emit({"version": __version__})
+    if context.json:
+        output.print_json({"version": __version__})
     else:
-        output.say(__version__)
+        output.print_line(__version__)

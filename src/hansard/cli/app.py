@@ -104,33 +104,33 @@ def _end_of_options(tokens: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line, and gives its exit code."""
     as_json = "--json" in arguments[: _end_of_options(arguments)]
-    _leave_room()
+    _set_minimum_width()
     try:
         code: int | None = app.meta(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        return usage_error(error, as_json=as_json)
+        return print_usage_error(error, as_json=as_json)
     except HansardError as error:
-        return known_error(error, as_json=as_json)
+        return print_hansard_error(error, as_json=as_json)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
+        _discard_output()
         return BROKEN_PIPE
     except OSError as error:
-        _drop_output()
-        return system_error(error, as_json=as_json)
+        _discard_output()
+        return print_system_error(error, as_json=as_json)
     return code or 0
 
 
-def _leave_room() -> None:
+def _set_minimum_width() -> None:
     """Sets the least width: cyclopts fails to print a help that is 0 columns wide, and never ends one of 1 column."""
     columns = shutil.get_terminal_size().columns
     if columns < NARROWEST or os.environ.get("COLUMNS") == "0":
         os.environ["COLUMNS"] = str(max(columns, NARROWEST))
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """Drops what stdout does not take: Python would fail once more, with another exit code, to write it at its end."""
     try:
         sys.stdout.flush()
@@ -141,19 +141,19 @@ def _drop_output() -> None:
 # How a command says that it failed: one line on stderr, or one JSON object for machines
 
 
-def known_error(error: HansardError, *, as_json: bool) -> int:
+def print_hansard_error(error: HansardError, *, as_json: bool) -> int:
     _print_error(error.code, str(error), error.details, as_json=as_json)
     return error.exit_code
 
 
-def usage_error(error: Exception, *, as_json: bool) -> int:
+def print_usage_error(error: Exception, *, as_json: bool) -> int:
     """A command line that cannot be read."""
     text = " ".join(str(error).replace(STDIN, "-").split())
     _print_error(ValidationError.code, text, {}, as_json=as_json)
     return ValidationError.exit_code
 
 
-def system_error(error: OSError, *, as_json: bool) -> int:
+def print_system_error(error: OSError, *, as_json: bool) -> int:
     """The operating system said no: a full disk, a missing folder, a file that may not be read."""
     what = error.strerror or str(error)
     text = f"{what}: {error.filename}" if error.filename else what

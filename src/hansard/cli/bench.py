@@ -41,7 +41,7 @@ class Timing(Struct, frozen=True):
 def bench(
     *,
     messages: Annotated[int, Parameter(help="How many messages to append one by one.")] = 1000,
-    session: Context,
+    context: Context,
 ) -> None:
     """Measure how fast a store appends and reads.
 
@@ -50,15 +50,15 @@ def bench(
     """
     if messages < 1:
         raise ValidationError(f"--messages is {messages}: it must be at least 1")
-    with _bench_store(session) as (url, store), output.bar("measuring", 4, shown=not session.json) as move:
+    with _bench_store(context) as (url, store), output.progress_bar("measuring", 4, shown=not context.json) as progress:
         found = []
         for done, measure in enumerate((_append, _batches, _read, _turn)):
             found.append(measure(store, messages))
-            move(done + 1)
-    if session.json:
-        output.emit({"url": url, "items": found})
+            progress(done + 1)
+    if context.json:
+        output.print_json({"url": url, "items": found})
         return
-    output.say(url)
+    output.print_line(url)
     rows = [
         (
             each.what,
@@ -71,16 +71,16 @@ def bench(
         for each in found
     ]
     columns = ("", "COUNT", "SECONDS", "PER SECOND", "MEDIAN MS", "P99 MS")
-    output.table(columns, rows, numbers=columns[1:])
+    output.print_table(columns, rows, numbers=columns[1:])
 
 
 @contextmanager
-def _bench_store(session: Context) -> Iterator[tuple[str, sync.Store]]:
+def _bench_store(context: Context) -> Iterator[tuple[str, sync.Store]]:
     """A tenant that nobody else uses, and its store's URL."""
     name = ids.new_id("bench_")
     with tempfile.TemporaryDirectory(prefix="hansard-bench-") as folder:
-        url = session.given_url or f"sqlite:///{quote(folder)}/bench.db"
-        with session.open_whole(url, create=True) as store:
+        url = context.given_url or f"sqlite:///{quote(folder)}/bench.db"
+        with context.open_whole(url, create=True) as store:
             try:
                 yield url, store.tenant(name)
             finally:

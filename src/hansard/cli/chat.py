@@ -46,14 +46,14 @@ def chat(
     agent: Annotated[str | None, Parameter(help="The agent's id, as the author of its answers.")] = None,
     budget: Annotated[int, Parameter(help="Tokens of history that a prompt may hold.")] = 8000,
     last: Annotated[bool, Parameter(negative="", show_default=False, help="Go on in the newest conversation.")] = False,
-    session: Context,
+    context: Context,
 ) -> int:
     """Talk to a model, and keep what is said.
 
     Lines that begin with / are commands: /help lists them. Without a terminal, each line of stdin is a message. Ctrl-C
     stops an answer, which is kept as interrupted. The store is made when it is missing.
     """
-    if session.json:
+    if context.json:
         raise ValidationError("a chat is for people: leave --json out")
     if last and conversation is not None:
         raise ValidationError("--last takes the newest conversation: leave CONVERSATION out")
@@ -61,13 +61,13 @@ def chat(
 
     made = model_named(model, **({} if base_url is None else {"base_url": base_url}))
     with asyncio.Runner() as runner:
-        root = runner.run(_open(session.url))
+        root = runner.run(_open(context.url))
         try:
             talk = Chat(
-                _view(root, session),
+                _view(root, context),
                 made,
                 conversation_id=conversation,
-                user_id=session.user,
+                user_id=context.user,
                 agent_id=agent,
                 system=system,
                 token_budget=budget,
@@ -83,9 +83,9 @@ async def _open(url: str) -> Store:
     return await connect(url)
 
 
-def _view(root: Store, session: Context) -> Store:
-    view = root if session.tenant is None else root.tenant(session.tenant)
-    return view if session.user is None else view.user(session.user)
+def _view(root: Store, context: Context) -> Store:
+    view = root if context.tenant is None else root.tenant(context.tenant)
+    return view if context.user is None else view.user(context.user)
 
 
 async def _close(root: Store, model: Model) -> None:
@@ -119,13 +119,13 @@ class Terminal:
     def run(self, *, resume: bool) -> int:
         if resume and self._runner.run(self._chat.resume()) is None:
             raise ValidationError("there is no conversation yet: leave --last out")
-        output.note(f"conversation {self._chat.conversation_id}, model {self._chat.model.name}. /help, /quit")
+        output.print_note(f"conversation {self._chat.conversation_id}, model {self._chat.model.name}. /help, /quit")
         code = 0
         while (line := self._read()) is not None:
             if line in ("/quit", "/exit"):
                 break
             if line.strip():
-                code = self._do(line)
+                code = self._run_line(line)
         return code
 
     def _read(self) -> str | None:
@@ -135,25 +135,25 @@ class Terminal:
         except EOFError:
             return None
 
-    def _do(self, line: str) -> int:
+    def _run_line(self, line: str) -> int:
         """One line. What fails is said, and a person goes on; a script ends with that code."""
         try:
-            self._runner.run(self._obey(line))
+            self._runner.run(self._execute(line))
         except KeyboardInterrupt:
-            output.note("\n(interrupted)")
+            output.print_note("\n(interrupted)")
         except Exception as error:
             if not self._is_person:
                 if isinstance(error, HansardError):
                     raise
-                output.note(f"hansard: {type(error).__name__}: {error}")
+                output.print_note(f"hansard: {type(error).__name__}: {error}")
                 sys.exit(HansardError.exit_code)
-            output.note(f"{type(error).__name__}: {error}")
+            output.print_note(f"{type(error).__name__}: {error}")
             return HansardError.exit_code
         return 0
 
-    async def _obey(self, line: str) -> None:
+    async def _execute(self, line: str) -> None:
         if not line.startswith("/"):
-            await self._say(self._chat.stream(line))
+            await self._print_stream(self._chat.stream(line))
             return
         word, _, rest = line[1:].partition(" ")
         command = self._commands.get(word)
@@ -161,7 +161,7 @@ class Terminal:
             raise ValidationError(f"unknown command /{word}: /help lists them")
         await command(rest.strip())
 
-    async def _say(self, pieces: Any) -> None:
+    async def _print_stream(self, pieces: Any) -> None:
         async for piece in pieces:
             sys.stdout.write(visible(piece))
             sys.stdout.flush()
@@ -179,7 +179,7 @@ class Terminal:
         for hit in hits:
             print(f"{hit.message.seq:>4} {hit.message.role}: {visible(hit.snippet.text)}")
         if not hits:
-            output.note("nothing found")
+            output.print_note("nothing found")
 
     async def _why(self, _: str) -> None:
         print(visible(self._chat.why()))
@@ -188,9 +188,11 @@ class Terminal:
         number, _, text = rest.partition(" ")
         if not text.strip():
             raise ValidationError("write /edit NUMBER TEXT, with a number that /history shows")
-        await self._say(self._chat.stream(text.strip(), edit=(await self._numbered(_number(number))).id))
+        await self._print_stream(
+            self._chat.stream(text.strip(), edit=(await self._message_with_seq(_number(number))).id)
+        )
 
-    async def _numbered(self, seq: int) -> Message:
+    async def _message_with_seq(self, seq: int) -> Message:
         async for message in self._chat.store.iter_messages(self._chat.conversation_id, order="desc"):
             if message.seq == seq:
                 return message
@@ -217,7 +219,7 @@ class Terminal:
         await self._chat.switch(rest)
 
     async def _new(self, rest: str) -> None:
-        output.note(f"conversation {self._chat.new(rest or None)}")
+        output.print_note(f"conversation {self._chat.new(rest or None)}")
 
     async def _help(self, _: str) -> None:
         print(HELP)

@@ -51,7 +51,7 @@ class CommandContext(Struct, frozen=True):
 
         where = self.url if url is None else url
         if not create:
-            must_exist(where)
+            require_store(where)
         with sync.connect(where, embedder=embedder) as store:
             yield store
 
@@ -68,7 +68,7 @@ class CommandContext(Struct, frozen=True):
 Context = Annotated[CommandContext, Parameter(parse=False)]
 
 
-SIGN = "hansard.json"
+STORE_FILE = "hansard.json"
 """What a folder holds that is a store."""
 
 
@@ -95,7 +95,7 @@ def is_missing(url: str) -> bool:
     return not path.exists() or not path.stat().st_size
 
 
-def must_exist(url: str) -> None:
+def require_store(url: str) -> None:
     if is_missing(url):
         raise NotFound(f"there is no store at {shown(url)}: check --url and $HANSARD_URL, or append to make one")
 

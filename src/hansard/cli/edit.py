@@ -35,7 +35,7 @@ def append(
     title: Annotated[str | None, Parameter(help="The title of a conversation that this makes.")] = None,
     expected_version: Annotated[int | None, Parameter(help="Append only at this version.")] = None,
     create: Annotated[bool, Parameter(help="Make the conversation when it is missing.")] = True,
-    session: Context,
+    context: Context,
 ) -> None:
     """Append a message, and print its id.
 
@@ -50,7 +50,7 @@ def append(
         metadata=pairs(metadata, "--metadata") or None,
         status=status,
     )
-    with session.open(create=create) as store:
+    with context.open(create=create) as store:
         appended = store.append(
             id,
             message,
@@ -61,8 +61,8 @@ def append(
             create=create,
         )
     stored = appended.messages[0]
-    if session.json:
-        output.emit(
+    if context.json:
+        output.print_json(
             {
                 "conversation_id": stored.conversation_id,
                 "id": stored.id,
@@ -74,7 +74,7 @@ def append(
             }
         )
     else:
-        output.say(stored.id)
+        output.print_line(stored.id)
 
 
 def _content(text: str | None, content_json: str | None) -> Any:
@@ -97,13 +97,13 @@ def delete(
         list[str] | None, Parameter(negative="", show_default=False, help="Delete only this message; may be repeated.")
     ] = None,
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")] = False,
-    session: Context,
+    context: Context,
 ) -> None:
     """Delete a conversation, or messages of it, for good.
 
     Everything derived from them goes as well. Asks before, unless --yes is given.
     """
-    with session.open() as store:
+    with context.open() as store:
         conversation = store.get_conversation(id)
         if conversation is None:
             raise not_found(id)
@@ -117,8 +117,8 @@ def delete(
             confirm(f"Delete conversation {id!r} with {count}?", yes=yes)
             receipt = store.delete_conversation(id)
         capabilities = store.capabilities
-    if session.json:
-        output.emit(receipt)
+    if context.json:
+        output.print_json(receipt)
     else:
-        output.say(f"deleted: {output.receipt(receipt)}")
-        output.physically(receipt, capabilities)
+        output.print_line(f"deleted: {output.receipt_text(receipt)}")
+        output.print_physically_gone(receipt, capabilities)

@@ -29,7 +29,7 @@ def is_own_export(path: Path) -> bool:
 
 def import_foreign(
     path: Path,
-    session: Context,
+    context: Context,
     *,
     importer: str | None,
     fields: str | None,
@@ -44,10 +44,10 @@ def import_foreign(
         if fields is not None and importer not in ("jsonl", "csv"):
             raise ValidationError("--map is for plain rows: pass --from jsonl or --from csv with it")
         found = importer_named(importer, _parsed(fields)) if importer else importer_for(source)
-        report = asyncio.run(_import(source, found, session, agent=agent, dry=dry, strict=strict))
+        report = asyncio.run(_import(source, found, context, agent=agent, dry=dry, strict=strict))
     finally:
         source.close()
-    _print(report, found, session, dry=dry)
+    _print(report, found, context, dry=dry)
     return ValidationError.exit_code if report.problems else 0
 
 
@@ -60,7 +60,7 @@ def _parsed(fields: str | None) -> dict[str, str]:
 
 
 async def _import(
-    source: Source, importer: Importer, session: Context, *, agent: str | None, dry: bool, strict: bool
+    source: Source, importer: Importer, context: Context, *, agent: str | None, dry: bool, strict: bool
 ) -> ImportReport:
     from hansard import connect
     from hansard.importers import ImportReport, load
@@ -68,9 +68,9 @@ async def _import(
 
     report = ImportReport(importer.name)
     # A dry run must not make a store that is missing.
-    url = "memory://" if dry and is_missing(session.url) else session.url
+    url = "memory://" if dry and is_missing(context.url) else context.url
     total = sum(source.size(name) for name in source.names())
-    with output.bar(f"importing {importer.name}, kB", total // 1000, shown=not session.json) as move:
+    with output.progress_bar(f"importing {importer.name}, kB", total // 1000, shown=not context.json) as move:
         read = 0
 
         def moved(count: int) -> None:
@@ -82,20 +82,20 @@ async def _import(
         async with connect(url) as store:
             conversations = importer.read(source, report)
             return await load(
-                _view(store, session), conversations, report, owner=Owner(agent_id=agent), dry_run=dry, strict=strict
+                _view(store, context), conversations, report, owner=Owner(agent_id=agent), dry_run=dry, strict=strict
             )
 
 
-def _view(store: Store, session: Context) -> Store:
-    view = store if session.tenant is None else store.tenant(session.tenant)
-    return view if session.user is None else view.user(session.user)
+def _view(store: Store, context: Context) -> Store:
+    view = store if context.tenant is None else store.tenant(context.tenant)
+    return view if context.user is None else view.user(context.user)
 
 
-def _print(report: ImportReport, importer: Importer, session: Context, *, dry: bool) -> None:
-    if session.json:
-        output.emit(report)
+def _print(report: ImportReport, importer: Importer, context: Context, *, dry: bool) -> None:
+    if context.json:
+        output.print_json(report)
         return
-    output.facts(
+    output.print_facts(
         [
             ("source", importer.title),
             ("conversations", report.conversations),
@@ -108,11 +108,11 @@ def _print(report: ImportReport, importer: Importer, session: Context, *, dry: b
         ]
     )
     for what, loss in report.losses.items():
-        output.say(f"not kept: {what}, {output.counted(loss.count, 'time')}, as {output.preview(loss.example)}")
+        output.print_line(f"not kept: {what}, {output.counted(loss.count, 'time')}, as {output.preview(loss.example)}")
     for problem in report.problems[:_SHOWN]:
-        output.say(f"problem: {problem.where}: {problem.what}")
+        output.print_line(f"problem: {problem.where}: {problem.what}")
     more = len(report.problems) - _SHOWN + report.more_problems
     if more > 0:
-        output.say(f"… and {output.counted(more, 'problem')} more: --json lists them")
+        output.print_line(f"… and {output.counted(more, 'problem')} more: --json lists them")
     if dry:
-        output.note("this was a dry run: nothing was stored")
+        output.print_note("this was a dry run: nothing was stored")

@@ -25,7 +25,7 @@ _UNBOUNDED = 4000
 _SHOWN = 20
 
 
-def emit(value: Any) -> None:
+def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
@@ -47,7 +47,7 @@ def console() -> Console:
     return Screen(width=width, highlight=False, markup=False, emoji=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
     """A table without lines. Columns named in `numbers` stand to the right."""
     from rich.table import Table
     from rich.text import Text
@@ -60,7 +60,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Seq
     _draw(drawn)
 
 
-def facts(pairs: Iterable[tuple[str, Any]]) -> None:
+def print_facts(pairs: Iterable[tuple[str, Any]]) -> None:
     """Names and values, those without a value left out."""
     from rich.table import Table
     from rich.text import Text
@@ -99,14 +99,14 @@ def cell(value: Any) -> str:
     return visible(str(value))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line for people on stdout."""
     from rich.text import Text
 
     console().print(Text(visible(text)))
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """A line for people beside the answer, on stderr."""
     print(visible(text), file=sys.stderr)
 
@@ -142,7 +142,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def receipt(receipt: Receipt) -> str:
+def receipt_text(receipt: Receipt) -> str:
     """What a deletion took, in words."""
     names = ("conversations", "messages", "branches", "summaries", "records", "blobs", "usage_rows")
     parts = [
@@ -153,42 +153,42 @@ def receipt(receipt: Receipt) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def physically(receipt: Receipt, capabilities: Capabilities) -> None:
+def print_physically_gone(receipt: Receipt, capabilities: Capabilities) -> None:
     """Whether the deleted bytes are gone and, where they are not, what finishes it."""
     if receipt.physically_gone:
         if receipt:
-            say("The bytes are physically gone.")
+            print_line("The bytes are physically gone.")
     elif receipt or capabilities.secure_delete:
-        say(f"The bytes are not all physically gone: they may remain {capabilities.remnants}")
+        print_line(f"The bytes are not all physically gone: they may remain {capabilities.remnants}")
 
 
 def _singular(name: str) -> str:
     return {"branches": "branch", "summaries": "summary"}.get(name, name.removesuffix("s")).replace("_", " ")
 
 
-def report(report: Report, verb: str, how: str) -> None:
+def print_report(report: Report, verb: str, how: str) -> None:
     """What a copy or an import did, in words; `how` it was verified."""
-    say(f"{verb}: {_taken(report)}")
+    print_line(f"{verb}: {_counts(report)}")
     if report.skipped or report.skipped_records:
         passed = counted(report.skipped, "conversation"), counted(report.skipped_records, "record")
-        say(f"There already, and the same: {passed[0]}, {passed[1]}")
+        print_line(f"There already, and the same: {passed[0]}, {passed[1]}")
     _problems("Conflicts, left alone", report.conflicts)
     _problems("Not kept exactly", report.losses)
-    say(f"Verified: {how}." if report.verified else "NOT verified: see above.")
+    print_line(f"Verified: {how}." if report.verified else "NOT verified: see above.")
 
 
-def _taken(report: Report) -> str:
+def _counts(report: Report) -> str:
     names = ("conversations", "messages", "summaries", "records", "blobs")
     return ", ".join(counted(getattr(report, name), _singular(name), name) for name in names)
 
 
 def _problems(title: str, found: Sequence[Any]) -> None:
     if found:
-        say(f"{title} ({len(found):,}):")
+        print_line(f"{title} ({len(found):,}):")
     for problem in found[:_SHOWN]:
-        say(f"  {problem.where}: {problem.what}")
+        print_line(f"  {problem.where}: {problem.what}")
     if len(found) > _SHOWN:
-        say(f"  … and {len(found) - _SHOWN:,} more: --json lists them all")
+        print_line(f"  … and {len(found) - _SHOWN:,} more: --json lists them all")
 
 
 # Messages
@@ -235,7 +235,7 @@ def print_raw(message: Message) -> None:
     sys.stdout.buffer.write(body + b"\n")
 
 
-def emit_messages(conversation: Conversation, messages: Iterator[Message]) -> None:
+def print_messages_json(conversation: Conversation, messages: Iterator[Message]) -> None:
     """One JSON document with any number of messages, in constant memory."""
     write = sys.stdout.buffer.write
     write(b'{"conversation":' + msgspec.json.encode(conversation) + b',"messages":[')
@@ -247,12 +247,12 @@ def emit_messages(conversation: Conversation, messages: Iterator[Message]) -> No
 
 # How far long work has come: a bar on stderr where a person looks at it, else nothing
 
-Move = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Told how much is done, in all."""
 
 
 @contextmanager
-def bar(what: str, total: int | None, *, shown: bool) -> Iterator[Move]:
+def progress_bar(what: str, total: int | None, *, shown: bool) -> Iterator[OnProgress]:
     if not shown or not sys.stderr.isatty():
         yield lambda done: None
         return

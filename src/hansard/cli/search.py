@@ -41,13 +41,13 @@ def search(
     order: Annotated[SearchOrder, Parameter(help="The best first, or the newest.")] = "relevance",
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 10,
     cursor: Annotated[str | None, Parameter(help="Go on after this: the end of the page before.")] = None,
-    session: Context,
+    context: Context,
 ) -> None:
     """Search what was said.
 
     --user searches one user's conversations. Pages: what is printed after "more:" gives the next one.
     """
-    with session.open(embedder=load_embedder(embedder)) as store:
+    with context.open(embedder=load_embedder(embedder)) as store:
         hits = store.search(
             query,
             conversation_id=conversation,
@@ -64,8 +64,8 @@ def search(
             token_cap=None,
             cursor=cursor,
         )
-    if session.json:
-        output.emit(
+    if context.json:
+        output.print_json(
             {"items": [_plain(hit) for hit in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
         )
     else:
@@ -92,7 +92,7 @@ def _print(hits: Hits) -> None:
     from rich.text import Text
 
     if not hits:
-        output.note("nothing found")
+        output.print_note("nothing found")
         return
     screen = output.console()
     for hit in hits:
@@ -102,9 +102,9 @@ def _print(hits: Hits) -> None:
         screen.print(head, soft_wrap=True)
         screen.print(_snippet(hit), soft_wrap=True)
     if not hits.complete:
-        output.note("not everything was looked at: narrow the search, or take --order newest")
+        output.print_note("not everything was looked at: narrow the search, or take --order newest")
     if hits.next_cursor is not None:
-        output.note(f"more: --cursor {hits.next_cursor}")
+        output.print_note(f"more: --cursor {hits.next_cursor}")
 
 
 def _snippet(hit: Hit) -> Any:

@@ -57,7 +57,7 @@ def serve(
         Literal["debug", "info", "warning", "error"],
         Parameter(help="How much to log on stderr, as JSON: every request from info on."),
     ] = "warning",
-    session: Context,
+    context: Context,
 ) -> None:
     """Serve a store over HTTP.
 
@@ -79,7 +79,7 @@ def serve(
         if (error.name or "").partition(".")[0] not in _SERVER:
             raise
         raise Unsupported("hansard serve needs an extra: pip install 'hansard[server]'", capability="server") from error
-    where = session.url if url is None else url
+    where = context.url if url is None else url
     settings = Settings(
         host=host,
         keys=keys or default_path(),
@@ -97,7 +97,7 @@ def serve(
     )
 
     def announce(address: str) -> None:
-        output.note(f"Hansard {__version__} on {address}, serving {where}. Ctrl-C stops it.")
+        output.print_note(f"Hansard {__version__} on {address}, serving {where}. Ctrl-C stops it.")
 
     run(where, port, announce, settings, workers=workers, log_level=log_level)
 
@@ -106,7 +106,7 @@ def demo(
     url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
     /,
     *,
-    session: Context,
+    context: Context,
 ) -> None:
     """Store a sample to look at.
 
@@ -121,20 +121,20 @@ def demo(
         if (error.name or "").partition(".")[0] not in _SERVER:
             raise
         raise Unsupported("hansard demo needs an extra: pip install 'hansard[server]'", capability="server") from error
-    where = session.url if url is None else url
-    filled = asyncio.run(load_sample_into(where, session.tenant, session.user))
-    if session.json:
-        output.emit({"conversations": filled.conversations, "messages": filled.messages})
+    where = context.url if url is None else url
+    filled = asyncio.run(load_sample_into(where, context.tenant, context.user))
+    if context.json:
+        output.print_json({"conversations": filled.conversations, "messages": filled.messages})
         return
     stored = f"Stored {filled.messages:,} messages in {filled.conversations:,} conversations."
-    output.note(f"{stored} See: hansard serve {shlex.quote(shown(where))}")
+    output.print_note(f"{stored} See: hansard serve {shlex.quote(shown(where))}")
 
 
 def mcp(
     url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
     /,
     *,
-    session: Context,
+    context: Context,
 ) -> None:
     """Serve conversations as tools of the Model Context Protocol, on stdin and stdout.
 
@@ -146,7 +146,7 @@ def mcp(
         raise Unsupported("hansard mcp needs an extra: pip install 'hansard[mcp]'", capability="mcp") from error
     import asyncio
 
-    asyncio.run(run_stdio(session.url if url is None else url, session.tenant, session.user))
+    asyncio.run(run_stdio(context.url if url is None else url, context.tenant, context.user))
 
 
 def keys(
@@ -169,7 +169,7 @@ def keys(
         Path | None,
         Parameter(name=("--keys", "--file"), help="The file of keys: $HANSARD_KEYS, else hansard-keys.json."),
     ] = None,
-    session: Context,
+    context: Context,
 ) -> None:
     """Make, list and revoke the keys of a server.
 
@@ -177,39 +177,39 @@ def keys(
     """
     found = KeyFile(file or default_path())
     if action == "list":
-        _list(found, session)
+        _list(found, context)
     elif name is None:
         raise ValidationError(f"keys {action} needs a NAME")
     elif action == "revoke":
         ended = found.revoke(name)
-        output.emit(_shown(ended)) if session.json else output.note(f"Revoked {ended.id} ({ended.name}).")
+        output.print_json(_shown(ended)) if context.json else output.print_note(f"Revoked {ended.id} ({ended.name}).")
     else:
         wanted = [word.strip() for word in scopes.split(",")]
-        _create(found, name, wanted, session, operator=operator, rate=rate, daily_bytes=daily_bytes, days=days)
+        _create(found, name, wanted, context, operator=operator, rate=rate, daily_bytes=daily_bytes, days=days)
 
 
-def _list(found: KeyFile, session: CommandContext) -> None:
+def _list(found: KeyFile, context: CommandContext) -> None:
     listed = [_shown(key) for key in found.list()]
-    if session.json:
-        output.emit({"items": listed})
+    if context.json:
+        output.print_json({"items": listed})
         return
     columns = ("id", "name", "scopes", "tenant", "user", "rate", "daily_bytes", "expires_at", "revoked_at")
     rows = [[", ".join(key[name]) if name == "scopes" else key[name] for name in columns] for key in listed]
-    output.table(columns, rows, numbers=("rate", "daily_bytes"))
+    output.print_table(columns, rows, numbers=("rate", "daily_bytes"))
 
 
 def _create(
     found: KeyFile,
     name: str,
     scopes: list[str],
-    session: CommandContext,
+    context: CommandContext,
     *,
     operator: bool,
     rate: int | None,
     daily_bytes: int | None,
     days: float | None,
 ) -> None:
-    if operator and (session.tenant is not None or session.user is not None):
+    if operator and (context.tenant is not None or context.user is not None):
         raise ValidationError("an operator's key is bound to no tenant and no user: leave --tenant and --user out")
     for limit, what in ((rate, "--rate"), (daily_bytes, "--daily-bytes"), (days, "--days")):
         if limit is not None and limit <= 0:
@@ -217,17 +217,17 @@ def _create(
     key, token = found.create(
         name,
         scopes,
-        tenant=None if operator else session.tenant or DEFAULT_TENANT,
-        user=session.user,
+        tenant=None if operator else context.tenant or DEFAULT_TENANT,
+        user=context.user,
         rate=rate,
         daily_bytes=daily_bytes,
         expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
     )
-    if session.json:
-        output.emit({"key": token, **_shown(key)})
+    if context.json:
+        output.print_json({"key": token, **_shown(key)})
         return
-    output.say(token)
-    output.note(f"This is the only time that the key {key.id} is shown. It may {', '.join(key.scopes)}.")
+    output.print_line(token)
+    output.print_note(f"This is the only time that the key {key.id} is shown. It may {', '.join(key.scopes)}.")
 
 
 def _shown(key: Key) -> dict[str, Any]:

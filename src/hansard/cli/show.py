@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hansard.cli import output
-from hansard.cli.context import Context, must_exist
+from hansard.cli.context import Context, require_store
 from hansard.cli.values import pairs
 from hansard.model import Conversation, ConversationSort, Order, Page
 from hansard.rules import not_found
@@ -31,13 +31,13 @@ def conversations(
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 20,
     after: Annotated[str | None, Parameter(help="Go on after this cursor: the end of the page before.")] = None,
     before: Annotated[str | None, Parameter(help="Go back before this cursor.")] = None,
-    session: Context,
+    context: Context,
 ) -> None:
     """List conversations, newest first.
 
     --user shows one user's. Pages: what is printed after "more:" gives the next one.
     """
-    with session.open() as store:
+    with context.open() as store:
         page = store.list_conversations(
             agent_id=agent,
             metadata=pairs(metadata, "--metadata"),
@@ -48,15 +48,15 @@ def conversations(
             before=before,
             limit=limit,
         )
-    if session.json:
-        output.emit(page)
+    if context.json:
+        output.print_json(page)
     else:
         _print_page(page)
 
 
 def _print_page(page: Page) -> None:
     if not page.items:
-        output.note("no conversations")
+        output.print_note("no conversations")
         return
     rows = [
         (
@@ -69,9 +69,9 @@ def _print_page(page: Page) -> None:
         )
         for conversation in page.items
     ]
-    output.table(("ID", "USER", "AGENT", "TITLE", "MESSAGES", "LAST"), rows, numbers=["MESSAGES"])
+    output.print_table(("ID", "USER", "AGENT", "TITLE", "MESSAGES", "LAST"), rows, numbers=["MESSAGES"])
     if page.next_cursor is not None:
-        output.note(f"more: --after {page.next_cursor}")
+        output.print_note(f"more: --after {page.next_cursor}")
 
 
 def show(
@@ -84,24 +84,24 @@ def show(
     raw: Annotated[
         bool, Parameter(negative="", show_default=False, help="Only the content, exactly as it is stored.")
     ] = False,
-    session: Context,
+    context: Context,
 ) -> None:
     """Show a conversation and its newest messages.
 
     With --json, large base64 stands in the content as it came; else what was moved out is only named.
     """
-    with session.open() as store:
+    with context.open() as store:
         conversation = store.get_conversation(id)
         if conversation is None:
             raise not_found(id)
-        blobs: Literal["inline", "refs"] = "inline" if raw or session.json else "refs"
+        blobs: Literal["inline", "refs"] = "inline" if raw or context.json else "refs"
         found = (
             store.iter_messages(id, branch=branch, blobs=blobs)
             if all
             else iter(store.get_messages(id, last=last, branch=branch, blobs=blobs))
         )
-        if session.json:
-            output.emit_messages(conversation, found)
+        if context.json:
+            output.print_messages_json(conversation, found)
             return
         if not raw:
             _print_conversation(conversation)
@@ -110,7 +110,7 @@ def show(
 
 
 def _print_conversation(conversation: Conversation) -> None:
-    output.facts(
+    output.print_facts(
         [
             ("conversation", conversation.id),
             ("title", conversation.title),
@@ -134,24 +134,24 @@ def branches(
     /,
     *,
     switch: Annotated[str | None, Parameter(help="Make this branch the active one.")] = None,
-    session: Context,
+    context: Context,
 ) -> None:
     """List the branches of a conversation, or switch to another."""
-    with session.open() as store:
+    with context.open() as store:
         if switch is not None:
             store.switch_branch(id, switch)
         found = store.list_branches(id)
     if not found:
         raise not_found(id)
-    if session.json:
-        output.emit({"items": found})
+    if context.json:
+        output.print_json({"items": found})
         return
     rows = [
         (each.id, "active" if each.active else "", each.parent, each.from_seq, each.message_count, each.created_at)
         for each in found
     ]
     columns = ("BRANCH", "", "FROM", "AT SEQ", "MESSAGES", "CREATED")
-    output.table(columns, rows, numbers=["AT SEQ", "MESSAGES"])
+    output.print_table(columns, rows, numbers=["AT SEQ", "MESSAGES"])
 
 
 def watch(
@@ -160,7 +160,7 @@ def watch(
     *,
     after: Annotated[str | None, Parameter(help="Begin after this message; without it, with the next one.")] = None,
     branch: Annotated[str | None, Parameter(help="Another branch than the active one.")] = None,
-    session: Context,
+    context: Context,
 ) -> None:
     """Show messages as they arrive.
 
@@ -168,20 +168,20 @@ def watch(
     """
     import asyncio
 
-    must_exist(session.url)
-    asyncio.run(_watch(id, after, branch, session))
+    require_store(context.url)
+    asyncio.run(_watch(id, after, branch, context))
 
 
-async def _watch(id: str, after: str | None, branch: str | None, session: Context) -> None:
+async def _watch(id: str, after: str | None, branch: str | None, context: Context) -> None:
     from hansard import connect
 
-    async with connect(session.url) as store:
-        view = store if session.tenant is None else store.tenant(session.tenant)
-        view = view if session.user is None else view.user(session.user)
+    async with connect(context.url) as store:
+        view = store if context.tenant is None else store.tenant(context.tenant)
+        view = view if context.user is None else view.user(context.user)
         if await view.get_conversation(id) is None:
             raise not_found(id)
         async for message in view.watch(id, after=after, branch=branch):
-            if session.json:
-                output.emit(message)
+            if context.json:
+                output.print_json(message)
             else:
                 output.print_message(message)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from cyclopts import Parameter
 
 from hansard.cli import output
-from hansard.cli.context import SIGN, Context, is_missing, path_of
+from hansard.cli.context import STORE_FILE, Context, is_missing, path_of
 from hansard.cli.foreign import import_foreign, is_own_export
 from hansard.cli.values import STDIN
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, Unsupported, ValidationError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hansard import sync
 
 
-Clash = Annotated[
+OnConflictOption = Annotated[
     OnConflict,
     Parameter(help="What is there already with other content is left alone and reported, or ends the command."),
 ]
@@ -39,7 +39,7 @@ def export(
         Path | None, Parameter(name=["--output", "-o"], help="Write to this file instead of stdout.")
     ] = None,
     force: Annotated[bool, Parameter(negative="", show_default=False, help="Replace a file that exists.")] = False,
-    session: Context,
+    context: Context,
 ) -> None:
     """Write conversations as JSON Lines, lossless.
 
@@ -47,23 +47,26 @@ def export(
     A file appears only when it is complete.
     """
     chosen = list(ids) or None
-    with session.open() as store:
-        total = None if chosen or agent or session.user else store.stats().messages
+    with context.open() as store:
+        total = None if chosen or agent or context.user else store.stats().messages
         lines = store.export(conversation_ids=chosen, agent_id=agent)
-        with output.bar("exporting messages", total, shown=out is not None) as move, _opened(out, force) as file:
+        with (
+            output.progress_bar("exporting messages", total, shown=out is not None) as progress,
+            _output_file(out, force) as file,
+        ):
             messages = 0
             for line in lines:
                 file.write(line)
                 messages += line.startswith(b'{"type":"message"')
-                move(messages)
-    if out is not None and session.json:
-        output.emit({"file": str(out), "messages": messages})
+                progress(messages)
+    if out is not None and context.json:
+        output.print_json({"file": str(out), "messages": messages})
     elif out is not None:
-        output.note(f"exported {output.counted(messages, 'message')} to {out}")
+        output.print_note(f"exported {output.counted(messages, 'message')} to {out}")
 
 
 @contextmanager
-def _opened(path: Path | None, force: bool) -> Iterator[IO[bytes]]:
+def _output_file(path: Path | None, force: bool) -> Iterator[IO[bytes]]:
     """Stdout, or a new file that takes its name only when it is whole."""
     if path is None:
         sys.stdout.flush()
@@ -99,11 +102,11 @@ def import_(
     strict: Annotated[
         bool, Parameter(negative="", show_default=False, help="Stop at the first damaged record of such a file.")
     ] = False,
-    on_conflict: Clash = "skip",
+    on_conflict: OnConflictOption = "skip",
     verify: Annotated[
         bool, Parameter(negative="", show_default=False, help="Read back every message of an export that was stored.")
     ] = False,
-    session: Context,
+    context: Context,
 ) -> int:
     """Store what `export` or another program has written.
 
@@ -115,37 +118,37 @@ def import_(
     if path is not None and not path.exists():
         raise NotFound(f"there is no file or folder {file}")
     if path is not None and (source is not None or not is_own_export(path)):
-        return import_foreign(path, session, importer=source, fields=fields, agent=agent, dry=dry_run, strict=strict)
+        return import_foreign(path, context, importer=source, fields=fields, agent=agent, dry=dry_run, strict=strict)
     if agent or dry_run or strict or fields:
         raise ValidationError("--agent, --dry-run, --strict and --map are for other programs' files, not for an export")
-    with session.open(create=True) as store, _lines(path, session) as lines, _resumable():
+    with context.open(create=True) as store, _lines(path, context) as lines, _resumable():
         report = store.import_(lines, on_conflict=on_conflict, verify=verify)
     how = "everything was read back and is the same" if verify else "hashes and counts agree"
-    return _finish(report, "Imported", how, session)
+    return _finish(report, "Imported", how, context)
 
 
 @contextmanager
-def _lines(path: Path | None, session: Context) -> Iterator[IO[bytes] | CountingReader]:
+def _lines(path: Path | None, context: Context) -> Iterator[IO[bytes] | CountingReader]:
     if path is None:
         yield sys.stdin.buffer
         return
     size = path.stat().st_size
-    with path.open("rb") as file, output.bar("importing kB", size // 1000, shown=not session.json) as move:
-        yield CountingReader(file, move)
+    with path.open("rb") as file, output.progress_bar("importing kB", size // 1000, shown=not context.json) as progress:
+        yield CountingReader(file, progress)
 
 
 class CountingReader:
     """A file that tells how much of it was read."""
 
-    def __init__(self, file: IO[bytes], move: output.Move) -> None:
+    def __init__(self, file: IO[bytes], progress: output.OnProgress) -> None:
         self._file = file
-        self._move = move
+        self._progress = progress
         self._done = 0
 
     def read(self, size: int) -> bytes:
         block = self._file.read(size)
         self._done += len(block)
-        self._move(self._done // 1000)
+        self._progress(self._done // 1000)
         return block
 
 
@@ -154,15 +157,15 @@ def _resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        output.note(_RESUME)
+        output.print_note(_RESUME)
         raise
 
 
-def _finish(report: Report, verb: str, how: str, session: Context) -> int:
-    if session.json:
-        output.emit(report)
+def _finish(report: Report, verb: str, how: str, context: Context) -> int:
+    if context.json:
+        output.print_json(report)
     else:
-        output.report(report, verb, how)
+        output.print_report(report, verb, how)
     if not report.verified:
         return Corrupt.exit_code
     return Conflict.exit_code if report.conflicts else 0
@@ -177,8 +180,8 @@ def copy(
     all_tenants: Annotated[
         bool, Parameter(negative="", show_default=False, help="Every tenant, not only one.")
     ] = False,
-    on_conflict: Clash = "skip",
-    session: Context,
+    on_conflict: OnConflictOption = "skip",
+    context: Context,
 ) -> int:
     """Copy a store into another, of any kind.
 
@@ -186,58 +189,58 @@ def copy(
     ended, and adds what was written since. --tenant and --user copy only that tenant's or user's. Exit code 5 when
     there were conflicts, 6 when what was stored differs.
     """
-    if all_tenants and (session.tenant or session.user or agent):
+    if all_tenants and (context.tenant or context.user or agent):
         raise ValidationError("--all-tenants copies everything: leave --tenant, --user and --agent out")
-    with session.open_whole(source) as whole, session.open_whole(target, create=True) as other:
-        store = whole if all_tenants else _tenant(whole, session)
-        total = None if session.user or agent else (whole.admin if all_tenants else store).stats().messages
-        with output.bar("copying messages", total, shown=not session.json) as move, _resumable():
+    with context.open_whole(source) as whole, context.open_whole(target, create=True) as other:
+        store = whole if all_tenants else _tenant(whole, context)
+        total = None if context.user or agent else (whole.admin if all_tenants else store).stats().messages
+        with output.progress_bar("copying messages", total, shown=not context.json) as progress, _resumable():
 
             def moved(report: Report) -> None:
-                move(report.messages)
+                progress(report.messages)
 
             if all_tenants:
                 report = whole.admin.copy_to(other, on_conflict=on_conflict, progress=moved)
             else:
                 report = store.copy_to(
-                    _tenant(other, session),
-                    user_id=session.user,
+                    _tenant(other, context),
+                    user_id=context.user,
                     agent_id=agent,
                     on_conflict=on_conflict,
                     progress=moved,
                 )
-    return _finish(report, "Copied", "everything was read back and is the same", session)
+    return _finish(report, "Copied", "everything was read back and is the same", context)
 
 
-def _tenant(store: sync.Store, session: Context) -> sync.Store:
-    return store if session.tenant is None else store.tenant(session.tenant)
+def _tenant(store: sync.Store, context: Context) -> sync.Store:
+    return store if context.tenant is None else store.tenant(context.tenant)
 
 
 def backup(
     file: Annotated[Path, Parameter(help="The new file; a folder for a file: store. Nothing is replaced.")],
     /,
     *,
-    session: Context,
+    context: Context,
 ) -> None:
     """Copy the whole store into a file.
 
     All tenants, consistent, while others go on writing. `restore` brings it back.
     """
-    session.refuse_user()
-    with session.open_whole() as store:
+    context.refuse_user()
+    with context.open_whole() as store:
         path = store.backup(file)
     size = path.stat().st_size if path.is_file() else None
-    if session.json:
-        output.emit({"file": str(path), "bytes": size})
+    if context.json:
+        output.print_json({"file": str(path), "bytes": size})
     else:
-        output.note(f"backed up to {path}" + (f", {output.size(size)}" if size is not None else ""))
+        output.print_note(f"backed up to {path}" + (f", {output.size(size)}" if size is not None else ""))
 
 
 def restore(
     file: Annotated[Path, Parameter(help="What `backup` or `export` wrote.")],
     /,
     *,
-    session: Context,
+    context: Context,
 ) -> int:
     """Bring back what `backup` or `export` wrote.
 
@@ -247,12 +250,12 @@ def restore(
         raise NotFound(f"there is no file {file}")
     kind = kind_of(file)
     if kind is None:
-        return import_(str(file), session=session)
-    target = restore_backup(file, kind, session.url)
-    if session.json:
-        output.emit({"url": session.url, "file": str(target)})
+        return import_(str(file), context=context)
+    target = restore_backup(file, kind, context.url)
+    if context.json:
+        output.print_json({"url": context.url, "file": str(target)})
     else:
-        output.note(f"restored {file} to {session.url}")
+        output.print_note(f"restored {file} to {context.url}")
     return 0
 
 
@@ -261,14 +264,14 @@ def restore(
 Kind = Literal["sqlite", "file"]
 
 _MAGIC = b"SQLite format 3\0"
-_BESIDE = ("", "-wal", "-shm")
+_SQLITE_SUFFIXES = ("", "-wal", "-shm")
 
 
 def kind_of(backup: Path) -> Kind | None:
     """Which backend wrote the backup; None when it is something else."""
     if backup.is_dir():
-        if not (backup / SIGN).exists():
-            raise FormatMismatch(f"the folder {backup} is not a backup: it holds no {SIGN}", wanted=SIGN)
+        if not (backup / STORE_FILE).exists():
+            raise FormatMismatch(f"the folder {backup} is not a backup: it holds no {STORE_FILE}", wanted=STORE_FILE)
         return "file"
     with backup.open("rb") as opened:
         return "sqlite" if opened.read(len(_MAGIC)) == _MAGIC else None
@@ -282,19 +285,21 @@ def restore_backup(backup: Path, kind: Kind, url: str) -> Path:
             f"this backup is restored to a {kind}: URL, not to {url}: restore it, then use `hansard copy`",
             capability="backup",
         )
-    if not is_missing(url) or (kind == "sqlite" and any(_beside(target, end).exists() for end in _BESIDE)):
-        raise _taken(target)
+    if not is_missing(url) or (
+        kind == "sqlite" and any(_with_suffix(target, end).exists() for end in _SQLITE_SUFFIXES)
+    ):
+        raise _exists_error(target)
     part = target.with_name(target.name + ".restoring")
     try:
         _copy(backup, part)
-        _try(part, kind)
-        _name(part, target)
+        _check_backup(part, kind)
+        _rename_to_target(part, target)
     finally:
         _remove(part)
     return target
 
 
-def _taken(target: Path) -> Conflict:
+def _exists_error(target: Path) -> Conflict:
     return Conflict(f"{target} exists already: move it away first, nothing is overwritten")
 
 
@@ -305,7 +310,7 @@ def _copy(backup: Path, part: Path) -> None:
         shutil.copyfile(backup, part)
 
 
-def _try(part: Path, kind: Kind) -> None:
+def _check_backup(part: Path, kind: Kind) -> None:
     """Opens the copy as a store, so that a damaged or foreign file is noticed before it has a name."""
     from hansard import sync
 
@@ -318,7 +323,7 @@ def _try(part: Path, kind: Kind) -> None:
                 os.fsync(opened.fileno())
 
 
-def _name(part: Path, target: Path) -> None:
+def _rename_to_target(part: Path, target: Path) -> None:
     """Gives the copy its name, unless something took it meanwhile."""
     try:
         if part.is_dir():
@@ -329,16 +334,16 @@ def _name(part: Path, target: Path) -> None:
             os.link(part, target)
     except OSError as error:
         if target.exists():
-            raise _taken(target) from error
+            raise _exists_error(target) from error
         part.rename(target)  # not every file system has links
 
 
-def _beside(path: Path, end: str) -> Path:
+def _with_suffix(path: Path, end: str) -> Path:
     return path.with_name(path.name + end)
 
 
 def _remove(part: Path) -> None:
     if part.is_dir():
         shutil.rmtree(part, ignore_errors=True)
-    for end in _BESIDE:
-        _beside(part, end).unlink(missing_ok=True)
+    for end in _SQLITE_SUFFIXES:
+        _with_suffix(part, end).unlink(missing_ok=True)
