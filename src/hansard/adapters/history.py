@@ -105,8 +105,8 @@ async def uninterrupted(write: Coroutine[Any, Any, T]) -> T:
     # A future of our own wakes the caller sooner than `asyncio.shield`, which needs one more iteration of the event
     # loop.
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = asyncio.ensure_future(_telling(write, ended))
-    task.add_done_callback(lambda _: _tell_after(write, ended))
+    task = asyncio.ensure_future(_write_and_signal(write, ended))
+    task.add_done_callback(lambda _: _signal_after(write, ended))
     try:
         await ended
     except asyncio.CancelledError as cancelled:
@@ -117,22 +117,22 @@ async def uninterrupted(write: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _telling(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:
+async def _write_and_signal(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:
     try:
         return await write
     finally:
-        _tell(ended)
+        _signal(ended)
 
 
-def _tell(ended: asyncio.Future[None]) -> None:
+def _signal(ended: asyncio.Future[None]) -> None:
     if not ended.done():
         ended.set_result(None)
 
 
-def _tell_after(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> None:
+def _signal_after(write: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> None:
     """Resolves the future for a task that is cancelled before its first step, as at the end of an event loop."""
     write.close()
-    _tell(ended)
+    _signal(ended)
 
 
 async def _ended(task: asyncio.Future[Any]) -> None:

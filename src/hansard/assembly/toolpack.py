@@ -104,12 +104,12 @@ def filled(messages: Sequence[Message], loaded: Sequence[Message], agent_id: str
     kept: list[dict[str, str]] = []
     whys: dict[str, tuple[Why, int]] = {}
     total = 0
-    for message, said in zip(reversed(messages), reversed(projected), strict=True):
-        tokens = _tokens(said["content"])
+    for message, item in zip(reversed(messages), reversed(projected), strict=True):
+        tokens = _tokens(item["content"])
         if kept and total + tokens > token_budget:
             break
         whys[message.id] = ("fits" if kept else "newest", tokens)
-        kept.append(said)
+        kept.append(item)
         total += tokens
     considered = {message.id for message in messages}
     decisions = [_decision(message, whys.get(message.id), message.id in considered, agent_id) for message in loaded]
@@ -117,11 +117,11 @@ def filled(messages: Sequence[Message], loaded: Sequence[Message], agent_id: str
 
 
 def _decision(message: Message, kept: tuple[Why, int] | None, considered: bool, agent_id: str) -> Decision:
-    said = _project(message, agent_id)
+    item = _project(message, agent_id)
     if kept is not None:
-        return Decision(message.id, message.seq, said["role"], True, kept[0], kept[1])
+        return Decision(message.id, message.seq, item["role"], True, kept[0], kept[1])
     why: Why = "over_budget" if considered else "not_addressed"
-    return Decision(message.id, message.seq, said["role"], False, why, _tokens(said["content"]))
+    return Decision(message.id, message.seq, item["role"], False, why, _tokens(item["content"]))
 
 
 def _author(message: Message, agent_id: str) -> Participant:

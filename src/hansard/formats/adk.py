@@ -15,10 +15,10 @@ FORMAT = "adk"
 def read(content: Any, role: str) -> Reading:
     if not isinstance(content, dict):
         return Reading([OtherPart(native=content, origin=FORMAT)])
-    said = content.get("content")
-    if not isinstance(said, dict) or "parts" not in said:
+    inner = content.get("content")
+    if not isinstance(inner, dict) or "parts" not in inner:
         return Reading([])  # An event may change the state and have no content.
-    reading = gemini.read(said, role)
+    reading = gemini.read(inner, role)
     return Reading([_unwrapped(part) for part in reading.parts], reading.role)
 
 

@@ -208,12 +208,12 @@ AnyBlock = (
 
 
 def read(content: Any, role: str) -> Reading:
-    said = None
+    own_role = None
     if (isinstance(content, dict) and "content" in content and "type" not in content) or _is_message(content):
-        said = content["role"] if isinstance(content.get("role"), str) else None
+        own_role = content["role"] if isinstance(content.get("role"), str) else None
         content = content["content"]
     blocks = content if isinstance(content, list) else [content]
-    return Reading(_whole_searches([_read_block(block) for block in blocks]), said)
+    return Reading(_whole_searches([_read_block(block) for block in blocks]), own_role)
 
 
 def _whole_searches(parts: list[AnyPart]) -> list[AnyPart]:

@@ -14,6 +14,6 @@ def read(content: Any, role: str) -> Reading:
     message = content.get("message") if isinstance(content, dict) else None
     if not isinstance(message, dict):
         return Reading([OtherPart(native=content, origin=FORMAT)])
-    said = message.get("role")
+    own_role = message.get("role")
     reading = anthropic.read(message.get("content"), role)
-    return Reading(reading.parts, said if isinstance(said, str) else None)
+    return Reading(reading.parts, own_role if isinstance(own_role, str) else None)

@@ -178,7 +178,7 @@ def paired(entries: Sequence[DialogueEntry], dangling: Dangling, losses: Losses)
         isinstance(part, ToolCall | ToolResult) for each in entries for part in each.parts
     ):
         return list(entries)
-    return _Pairing(_answers(entries, losses), dangling, losses).run(entries)
+    return _Pairing(_answers(entries, losses), dangling, losses).pair(entries)
 
 
 def _answers(entries: Sequence[DialogueEntry], losses: Losses) -> dict[tuple[int, int], _Answer]:
@@ -210,7 +210,7 @@ class _Pairing:
         self._results: list[DialogueEntry] = []
         self._called_at = -1
 
-    def run(self, entries: Sequence[DialogueEntry]) -> list[DialogueEntry]:
+    def pair(self, entries: Sequence[DialogueEntry]) -> list[DialogueEntry]:
         for at, entry in enumerate(entries):
             if entry.side == "tool":
                 continue

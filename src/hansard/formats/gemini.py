@@ -78,12 +78,12 @@ class GeminiPart(Struct, forbid_unknown_fields=True):
 
 
 def read(content: Any, role: str) -> Reading:
-    said = None
+    own_role = None
     if isinstance(content, dict) and "parts" in content:
-        said = content["role"] if isinstance(content.get("role"), str) else None
+        own_role = content["role"] if isinstance(content.get("role"), str) else None
         content = content["parts"]
     pieces = content if isinstance(content, list) else [content]
-    return Reading([_read_part(piece) for piece in pieces], said)
+    return Reading([_read_part(piece) for piece in pieces], own_role)
 
 
 def _read_part(piece: Any) -> AnyPart:

@@ -83,12 +83,12 @@ def read(content: Any, role: str) -> Reading:
     kind, data = _unwrapped(content)
     if not isinstance(data, dict) or "content" not in data:
         return Reading([OtherPart(native=content, origin=FORMAT)])
-    said = _ROLES.get(kind) if isinstance(kind, str) else None
+    own_role = _ROLES.get(kind) if isinstance(kind, str) else None
     name = data.get("name")
-    is_result = said == "tool" and isinstance(data.get("tool_call_id"), str)
+    is_result = own_role == "tool" and isinstance(data.get("tool_call_id"), str)
     parts: list[AnyPart] = [_read_result(data)] if is_result else _read_said(data)
-    is_native = said is not None and set(content) == {"type", "data"} and _is_known(data, said)
-    return Reading(parts, said, name if isinstance(name, str) else None, content if is_native else None)
+    is_native = own_role is not None and set(content) == {"type", "data"} and _is_known(data, own_role)
+    return Reading(parts, own_role, name if isinstance(name, str) else None, content if is_native else None)
 
 
 def _unwrapped(content: dict[str, Any]) -> tuple[Any, Any]:
@@ -101,13 +101,13 @@ def _unwrapped(content: dict[str, Any]) -> tuple[Any, Any]:
     return kind.removesuffix("MessageChunk").lower() if isinstance(kind, str) else kind, content
 
 
-def _is_known(data: dict[str, Any], said: str | None) -> bool:
+def _is_known(data: dict[str, Any], own_role: str | None) -> bool:
     """Whether the framework accepts the fields as they are."""
     try:
         known = msgspec.convert(data, Data)
     except msgspec.ValidationError:
         return False
-    return (said == "tool") == isinstance(known.tool_call_id, str)
+    return (own_role == "tool") == isinstance(known.tool_call_id, str)
 
 
 def _read_said(data: dict[str, Any]) -> list[AnyPart]:

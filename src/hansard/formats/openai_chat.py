@@ -155,14 +155,14 @@ def read(content: Any, role: str) -> Reading:
 
 
 def _read_message(message: dict[str, Any], role: str) -> Reading:
-    said = message.get("role", role)
-    said = said if isinstance(said, str) else role
-    if said in ("tool", "function") and isinstance(message.get("tool_call_id"), str):
+    own_role = message.get("role", role)
+    own_role = own_role if isinstance(own_role, str) else role
+    if own_role in ("tool", "function") and isinstance(message.get("tool_call_id"), str):
         parts: list[AnyPart] = [_read_result(message)]
     else:
         parts = _read_said(message)
     name = message.get("name")
-    return Reading(parts, said, name if isinstance(name, str) else None, _whole(message))
+    return Reading(parts, own_role, name if isinstance(name, str) else None, _whole(message))
 
 
 def _whole(message: dict[str, Any]) -> dict[str, Any] | None:
@@ -267,13 +267,13 @@ def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
 def _message(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if entry.native is not None:
         return cast("dict[str, Any]", entry.native)
-    item = _assistant(entry, losses) if entry.side == "assistant" else _said(entry, losses)
+    item = _assistant(entry, losses) if entry.side == "assistant" else _plain_message(entry, losses)
     if item and entry.name and (name := plain_name(entry.name)):
         item["name"] = name
     return item
 
 
-def _said(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
+def _plain_message(entry: DialogueEntry, losses: Losses) -> dict[str, Any] | None:
     if len(entry.parts) == 1 and type(part := entry.parts[0]) is Text and part.origin != FORMAT:
         return {"role": entry.side, "content": part.text}
     pieces = [piece for part in entry.parts if (piece := write_piece(part, entry, losses)) is not None]

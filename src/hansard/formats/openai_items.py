@@ -270,10 +270,10 @@ def _whole_piece(piece: Any, item: dict[str, Any]) -> Any:
 def _text_piece(text: Any, item: dict[str, Any]) -> dict[str, Any]:
     from hansard.formats.parts import as_text
 
-    said = as_text(text)
+    plain = as_text(text)
     if item["role"] == "assistant":
-        return {"type": "output_text", "text": said, "annotations": [], "logprobs": []}
-    return {"type": "input_text", "text": said}
+        return {"type": "output_text", "text": plain, "annotations": [], "logprobs": []}
+    return {"type": "input_text", "text": plain}
 
 
 def is_piece(value: Any) -> bool:

@@ -63,8 +63,8 @@ AnyItem = RealtimeFunctionCall | FunctionOutput
 def read(content: Any, role: str) -> Reading:
     items = content if isinstance(content, list) else [content]
     readings = [_read_item(item) for item in items]
-    said = next((reading.role for reading in readings if reading.role), None)
-    return Reading([part for reading in readings for part in reading.parts], said)
+    own_role = next((reading.role for reading in readings if reading.role), None)
+    return Reading([part for reading in readings for part in reading.parts], own_role)
 
 
 def _read_item(item: Any) -> Reading:
@@ -133,15 +133,15 @@ def _items(entry: DialogueEntry, losses: Losses) -> list[dict[str, Any]]:
     if entry.side == "tool":
         return [_output(part, entry, losses) for part in entry.parts if isinstance(part, ToolResult)]
     items: list[dict[str, Any]] = []
-    said: list[AnyPart] = []
+    pending: list[AnyPart] = []
     for part in entry.parts:
         if isinstance(part, ToolCall):
-            items += [_message(entry, said, losses)] if said else []
-            said = []
+            items += [_message(entry, pending, losses)] if pending else []
+            pending = []
             items.append(_call(part))
         else:
-            said.append(part)
-    items += [_message(entry, said, losses)] if said else []
+            pending.append(part)
+    items += [_message(entry, pending, losses)] if pending else []
     return [item for item in items if item.get("content", True)]
 
 

@@ -185,8 +185,8 @@ _UNCHECKED = ("async", "caller")
 def read(content: Any, role: str) -> Reading:
     items = content if isinstance(content, list) else [content]
     readings = [_read_item(item) for item in items]
-    said = next((reading.role for reading in readings if reading.role), None)
-    return Reading([part for reading in readings for part in reading.parts], said)
+    own_role = next((reading.role for reading in readings if reading.role), None)
+    return Reading([part for reading in readings for part in reading.parts], own_role)
 
 
 def _read_item(item: Any) -> Reading:
@@ -219,8 +219,8 @@ def _known_item(item: dict[str, Any], known: AnyItem) -> AnyPart:
     origin: dict[str, Any] = {}
     if all(item.get(name) is None for name in _UNCHECKED):
         # The SDKs write null for missing fields, and the provider refuses null.
-        said = {name: value for name, value in item.items() if value is not None}
-        origin = {"native": said if len(said) < len(item) else item, "origin": FORMAT}
+        present = {name: value for name, value in item.items() if value is not None}
+        origin = {"native": present if len(present) < len(item) else item, "origin": FORMAT}
     if isinstance(known, CustomCallItem):
         return ToolCall(known.call_id, known.name, known.input, **origin)
     return ToolCall(known.call_id, known.name, arguments_of(known.arguments), **origin)

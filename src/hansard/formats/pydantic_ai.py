@@ -35,10 +35,10 @@ def read(content: Any, role: str) -> Reading:
         return Reading([OtherPart(native=content, origin=FORMAT)])
     if content.get("kind") == "response":
         return Reading([part for piece in pieces for part in _response_parts(piece)], "assistant")
-    said = [piece for piece in pieces if _kind(piece) != "system-prompt"]
-    if pieces and not said:
+    others = [piece for piece in pieces if _kind(piece) != "system-prompt"]
+    if pieces and not others:
         return Reading([Text(str(piece.get("content"))) for piece in pieces], "system")
-    return Reading([part for piece in said for part in _request_parts(piece)])
+    return Reading([part for piece in others for part in _request_parts(piece)])
 
 
 def _kind(piece: Any) -> Any:

@@ -129,9 +129,9 @@ def convert_readings(
         if reading.parts and dialogue.passes(reading.parts[0]):
             entries.append(dialogue.passing(message, reading))
             continue
-        said = dialogue.split(message, reading)
+        split = dialogue.split(message, reading)
         # The whole native content is valid only in its own format.
-        entries += said if message.format == format else map(_unwrapped, said)
+        entries += split if message.format == format else map(_unwrapped, split)
     if format != "parts":
         entries = dialogue.without_others(entries, format, losses)
     written = target.write(dialogue.paired(entries, dangling, losses), losses)

@@ -20,9 +20,9 @@ def read(content: Any, role: str) -> Reading:
 def write(entries: Sequence[DialogueEntry], losses: Losses) -> Written:
     lines = []
     for entry in entries:
-        said = "\n".join(filter(None, (_text(part, entry, losses) for part in entry.parts)))
-        if said:
-            lines.append(f"{entry.name or entry.side}: {said}")
+        line = "\n".join(filter(None, (_text(part, entry, losses) for part in entry.parts)))
+        if line:
+            lines.append(f"{entry.name or entry.side}: {line}")
     return Written(lines)
 
 

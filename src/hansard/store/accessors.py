@@ -46,25 +46,25 @@ class Accessors(ABC):
         - `agent_name`: the agent to which assistant messages of other frameworks are attributed. Without it, the agent
           that wrote last.
         """
-        with needed("adk"):
+        with requiring_extra("adk"):
             from hansard.adapters.adk.sessions import AdkSessionService
         return AdkSessionService(self._host(), agent_name=checks.optional_text(agent_name, "agent_name"))
 
     def adk_memory_service(self) -> AdkMemoryService:
         """Returns a memory service for Google ADK, which searches the history of its sessions."""
-        with needed("adk"):
+        with requiring_extra("adk"):
             from hansard.adapters.adk.memory import AdkMemoryService
         return AdkMemoryService(self._host())
 
     def claude_session_store(self) -> ClaudeSessionStore:
         """Returns a session store for the Claude Agent SDK. Each of its sessions is a conversation."""
-        with needed("claude"):
+        with requiring_extra("claude"):
             from hansard.adapters.claude.session_store import ClaudeSessionStore
         return ClaudeSessionStore(self._host())
 
     def crewai_memory_storage(self) -> HansardMemoryStorage:
         """Returns a storage for CrewAI's memory, in records. Call its blocking methods outside the event loop."""
-        with needed("crewai"):
+        with requiring_extra("crewai"):
             from hansard.adapters.crewai.memory import HansardMemoryStorage
         return HansardMemoryStorage(self._host(), self._call())
 
@@ -76,7 +76,7 @@ class Accessors(ABC):
         - `user_id`: the owner of conversations that the persistence creates.
         - `agent_id`: the agent that writes the assistant messages of a flow.
         """
-        with needed("crewai"):
+        with requiring_extra("crewai"):
             from hansard.adapters.crewai.flows import HansardFlowPersistence
         store = self._host()
         return HansardFlowPersistence.over(
@@ -102,7 +102,7 @@ class Accessors(ABC):
         - `user_id`, `agent_id`: the owner and the agent of a conversation that the session creates.
         - `branch`: which branch; None for the active one.
         """
-        with needed("openai-agents"):
+        with requiring_extra("openai-agents"):
             from hansard.adapters.openai_agents import OpenAISession
         store = self._host()
         return OpenAISession(
@@ -116,21 +116,21 @@ class Accessors(ABC):
 
     def pydantic_ai_store(self) -> HansardConversationStore:
         """Returns a conversation store for Pydantic AI. Each of its conversations is a conversation here."""
-        with needed("pydantic-ai"):
+        with requiring_extra("pydantic-ai"):
             from hansard.adapters.pydantic_ai.conversations import HansardConversationStore
         return HansardConversationStore(self._host())
 
     @property
     def langgraph_checkpointer(self) -> HansardSaver:
         """A checkpointer for LangGraph. It is async; call its blocking methods outside the event loop's thread."""
-        with needed("langgraph"):
+        with requiring_extra("langgraph"):
             from hansard.adapters.langgraph.saver import HansardSaver
         return HansardSaver(self._host(), self._call())
 
     @property
     def langgraph_store(self) -> HansardStore:
         """A long-term store for LangGraph, kept in records."""
-        with needed("langgraph"):
+        with requiring_extra("langgraph"):
             from hansard.adapters.langgraph.store import HansardStore
         return HansardStore(self._host(), self._call())
 
@@ -140,14 +140,14 @@ class AsyncAccessors(Accessors):
 
     async def claude_session_binding(self, conversation_id: str | int) -> str:
         """Returns the session id under which Claude knows `conversation_id`: the same id if it is a UUID."""
-        with needed("claude"):
+        with requiring_extra("claude"):
             from hansard.adapters.claude.sessions import bind
         store = self._host()
         return await bind(store, checks.id_of(conversation_id, "conversation_id", store.limits))
 
 
 @contextmanager
-def needed(extra: str) -> Iterator[None]:
+def requiring_extra(extra: str) -> Iterator[None]:
     """Turns the ImportError of a missing framework into a one-line error that names the extra to install."""
     try:
         yield

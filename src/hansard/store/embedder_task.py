@@ -154,7 +154,7 @@ class Embeddings:
     def _wake(self) -> Task[None]:
         loop = asyncio.get_running_loop()
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
-            self._task = loop.create_task(self._run())
+            self._task = loop.create_task(self._work_in_background())
             self._tasks.add(self._task)
             self._task.add_done_callback(self._tasks.discard)
         return self._task
@@ -203,7 +203,7 @@ class Embeddings:
 
     # Working
 
-    async def _run(self) -> None:
+    async def _work_in_background(self) -> None:
         pause = _FIRST_PAUSE
         await asyncio.sleep(_GATHER)
         while self._to_list or self._waiting:
@@ -352,11 +352,11 @@ class Embeddings:
                 kept.append(row)
             elif text:
                 lacking.append((message, text))
-        self._keep_lease(key, number, max(leases))
+        self._remember_lease(key, number, max(leases))
         revision = record.revision if record is not None else 0
         return Refresh(key, number, revision, kept, lacking, bool(lacking) or len(kept) != len(rows))
 
-    def _keep_lease(self, key: Key, number: int, until: int) -> None:
+    def _remember_lease(self, key: Key, number: int, until: int) -> None:
         """Remembers when to compare a chunk again; 0 for never."""
         growing = self._growing.get(key)
         if until:

@@ -229,7 +229,7 @@ class MessageMethods(StorePart):
                 )
         else:
             places = [await read_query.position(self._view, context, id, place) for place in (after, before)]
-            query = read_query.placed(query, order, *places)
+            query = read_query.with_positions(query, order, *places)
             size = checks.count(20 if limit is None else limit, "limit", self.limits.page)
             query = structs.replace(query, limit=size)
         while True:
@@ -311,7 +311,7 @@ class MessageMethods(StorePart):
         more = True
         while more:
             context = self._view.context()
-            found, more = await self._take(context, id, read_query.placed(query, order, place, None))
+            found, more = await self._take(context, id, read_query.with_positions(query, order, place, None))
             for message in await read_query.with_blobs(self._view, context, found, blobs):
                 yield message
             place = rules.position(found[-1]) if found else place

@@ -70,7 +70,7 @@ def unfiltered(query: MessageQuery) -> MessageQuery:
     return structs.replace(query, roles=None, participant_ids=None, scope=None, since=None, until=None, pinned=None)
 
 
-def placed(
+def with_positions(
     base: MessageQuery, order: Order, after: tuple[int, int] | None, before: tuple[int, int] | None
 ) -> MessageQuery:
     """Returns the query with its direction and positions.

@@ -94,8 +94,8 @@ async def _waits_for_title(backend: Backend, context: Context, id: str, branch: 
 
 def first_words(messages: Sequence[Message]) -> str | None:
     """Returns a title from the first user message: its first line, cut at a word."""
-    said = next((message.text.strip() for message in messages if message.role == "user" and message.text.strip()), "")
-    line = said.partition("\n")[0].strip()
+    text = next((message.text.strip() for message in messages if message.role == "user" and message.text.strip()), "")
+    line = text.partition("\n")[0].strip()
     if len(line) <= _TITLE_LENGTH:
         return line or None
     return line[: line.rfind(" ", 1, _TITLE_LENGTH) if " " in line[1:_TITLE_LENGTH] else _TITLE_LENGTH] + "…"

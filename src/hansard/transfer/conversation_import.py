@@ -57,7 +57,7 @@ class ConversationImport:
         self.is_new = False
         self.stored = 0
 
-    async def begin(self) -> None:
+    async def start_import(self) -> None:
         context = self._target.view.context()
         self._target.admit(self._image)
         expires_at = self._image.conversation.expires_at

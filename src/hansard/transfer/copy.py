@@ -61,7 +61,7 @@ class _Copied:
 
     async def _import_conversation(self, found: Numbered, attempt: int) -> ConversationImport:
         conversation_import = ConversationImport(self._target, found)
-        await conversation_import.begin()
+        await conversation_import.start_import()
         if not attempt:
             self._is_new = conversation_import.is_new
         async for rows in self._source.rows(found):

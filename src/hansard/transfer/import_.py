@@ -169,7 +169,7 @@ class Import:
         self._checker.conversation(line, self._number)
         self._import = ConversationImport(self._target, as_numbered(line.image))
         self._count = 0
-        await self._import.begin()
+        await self._import.start_import()
 
     def _blob(self, line: BlobLine) -> None:
         if self._import is None:

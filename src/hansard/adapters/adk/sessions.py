@@ -278,10 +278,12 @@ class AdkSessionService(BaseSessionService):
             if wanted is None
             else await newest(self._store, id, wanted)
         )
-        await self._keep(conversation, wanted, messages)
+        await self._cache_messages(conversation, wanted, messages)
         return messages
 
-    async def _keep(self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]) -> None:
+    async def _cache_messages(
+        self, conversation: Conversation, wanted: int | None, messages: Sequence[Message]
+    ) -> None:
         """Caches messages as those of the version, unless the conversation was written while they were read."""
         now = await self._store.get_conversation(conversation.id)
         if now is not None and (now.version, now.created_at) == (conversation.version, conversation.created_at):

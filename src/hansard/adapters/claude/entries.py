@@ -23,7 +23,7 @@ _MORE = 2_000
 Entry = dict[str, Any]
 
 
-def own(entry: object, limits: Limits) -> Entry:
+def private_copy(entry: object, limits: Limits) -> Entry:
     """Returns a private copy of an entry. Refuses one that cannot be stored, before any of its batch is written."""
     if not isinstance(entry, dict):
         raise ValidationError(f"an entry of a transcript must be a mapping, not a {type(entry).__name__}")

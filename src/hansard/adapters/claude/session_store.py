@@ -31,7 +31,7 @@ from claude_agent_sdk import (
 )
 
 from hansard.adapters.claude import side_entries
-from hansard.adapters.claude.entries import Entry, is_dialogue, own, row_of, uuid_of, without_halves
+from hansard.adapters.claude.entries import Entry, is_dialogue, private_copy, row_of, uuid_of, without_halves
 from hansard.adapters.claude.sessions import LoadedSession, SessionCounts, Sessions, bound, puts, undoing
 from hansard.adapters.claude.side_entries import SideEntry
 from hansard.adapters.history import uninterrupted
@@ -93,7 +93,7 @@ class ClaudeSessionStore:
 
     async def _append(self, key: SessionKey, entries: Iterable[object]) -> None:
         # Entries are distinguished by `id()`, even if a caller repeats one.
-        given = [own(entry, self._store.limits) for entry in entries]
+        given = [private_copy(entry, self._store.limits) for entry in entries]
         if not given:
             return
         # Created once, so that a second attempt has the same ids.

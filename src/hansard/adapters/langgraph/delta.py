@@ -103,7 +103,9 @@ def is_nameless(row: Message) -> bool:
     return row.format == FORMAT and id_of(row) == row.id
 
 
-def recall(thread: Thread, rows: Iterable[Message], state: StateMessages, messages: Sequence[BaseMessage]) -> None:
+def index_rebuilt_state(
+    thread: Thread, rows: Iterable[Message], state: StateMessages, messages: Sequence[BaseMessage]
+) -> None:
     """Makes the rows of a thread findable for the messages of a state that was rebuilt from a delta channel.
 
     An ordinary channel gives an id to each message that the delta channel stored without one. Such a message is the

@@ -12,7 +12,7 @@ from hansard.contract.backend import Backend
 from hansard.contract.types import Context
 from hansard.model import Record
 from hansard.store import Store
-from hansard.store.accessors import needed
+from hansard.store.accessors import requiring_extra
 
 CHECKPOINTS = "langgraph"
 WRITES = "langgraph-writes"
@@ -37,7 +37,7 @@ async def upgrade(backend: Backend) -> int:
     async for tenant, owner in _spaces(backend):
         for kind in (CHECKPOINTS, WRITES):
             async for records in _outdated(owner, kind):
-                with needed("langgraph"):
+                with requiring_extra("langgraph"):
                     from hansard.adapters.langgraph.migration import rewrite
                 await rewrite(tenant, owner, records)
                 count += len(records)

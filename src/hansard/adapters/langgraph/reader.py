@@ -85,7 +85,7 @@ class CheckpointReader:
             return await self._before_the_first(thread_id) if id is None and not ns else None
         found = LoadedCheckpoint(record)
         separate = await self._separate(found)
-        self._threads.know(thread_id, ns, found.id, KnownCheckpoint(found.saved, found.revision))
+        self._threads.remember_checkpoint(thread_id, ns, found.id, KnownCheckpoint(found.saved, found.revision))
         self._threads.tasks(thread_id, ns, found.id).update({task.task_id: task for task in separate})
         return await self._tuple(found, separate, is_newest=id is None, is_kept=True)
 
@@ -279,19 +279,19 @@ class CheckpointReader:
     async def newest_first(
         self, config: RunnableConfig | None, before: RunnableConfig | None
     ) -> AsyncIterator[CheckpointTuple]:
-        asked = config["configurable"] if config else {}
+        configurable = config["configurable"] if config else {}
         limit = get_checkpoint_id(before) if before else None
         if config is not None and (id := get_checkpoint_id(config)):
-            found = await self.get(str(asked["thread_id"]), asked.get("checkpoint_ns") or "", id)
+            found = await self.get(str(configurable["thread_id"]), configurable.get("checkpoint_ns") or "", id)
             if found is not None and (limit is None or id < limit):
                 yield found
             return
-        if config is not None and "checkpoint_ns" in asked:
-            place = records.namespace(CHECKPOINTS, str(asked["thread_id"]), asked["checkpoint_ns"] or "")
+        if config is not None and "checkpoint_ns" in configurable:
+            place = records.namespace(CHECKPOINTS, str(configurable["thread_id"]), configurable["checkpoint_ns"] or "")
             async for each in self._descending(place, limit):
                 yield await self.whole(each)
             return
-        prefix = (CHECKPOINTS, str(asked["thread_id"])) if config is not None else (CHECKPOINTS,)
+        prefix = (CHECKPOINTS, str(configurable["thread_id"])) if config is not None else (CHECKPOINTS,)
         every = await self.everything(prefix)
         for each in sorted(every, key=lambda found: found.id, reverse=True):
             if limit is None or each.id < limit:

@@ -256,17 +256,17 @@ def replaced(value: Any, leaf: Leaf) -> Any:
     if new is not value:
         return new
     if isinstance(value, dict):
-        return _kept(value, {key: replaced(item, leaf) for key, item in value.items()})
+        return _new_or_same(value, {key: replaced(item, leaf) for key, item in value.items()})
     if isinstance(value, list | deque):
         items = [replaced(item, leaf) for item in value]
-        return _kept(value, items if isinstance(value, list) else deque(items, value.maxlen))
+        return _new_or_same(value, items if isinstance(value, list) else deque(items, value.maxlen))
     if isinstance(value, tuple):
         items = [replaced(item, leaf) for item in value]
-        return _kept(value, type(value)(*items) if hasattr(value, "_fields") else tuple(items))
+        return _new_or_same(value, type(value)(*items) if hasattr(value, "_fields") else tuple(items))
     return _replaced_object(value, leaf)
 
 
-def _kept(value: Any, new: Any) -> Any:
+def _new_or_same(value: Any, new: Any) -> Any:
     """Returns the new container if anything in it is new, else the old one."""
     olds, news = (value.values(), new.values()) if isinstance(value, dict) else (value, new)
     return value if all(old is each for old, each in zip(olds, news, strict=True)) else new

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hansard.adapters.langgraph.records import Saved, TaskWrites, changed
 from hansard.adapters.langgraph.references import HistoryPosition, refer_to_rows
-from hansard.adapters.langgraph.versions import Version, begin
+from hansard.adapters.langgraph.versions import Version, begin_with
 from hansard.cache import Cache
 from hansard.model import Message
 
@@ -64,7 +64,7 @@ class StateMessages:
 
     def begins(self, messages: Sequence[BaseMessage]) -> bool:
         """Whether the messages begin with these."""
-        return begin(self.versions, messages)
+        return begin_with(self.versions, messages)
 
     def messages(self) -> list[BaseMessage]:
         """Returns new copies of the messages."""
@@ -311,7 +311,7 @@ class ThreadCache:
     def known(self, thread_id: str, checkpoint_ns: str, id: str | None) -> KnownCheckpoint | None:
         return self._checkpoints.peek((thread_id, checkpoint_ns, id)) if id else None
 
-    def know(self, thread_id: str, checkpoint_ns: str, id: str, known: KnownCheckpoint) -> None:
+    def remember_checkpoint(self, thread_id: str, checkpoint_ns: str, id: str, known: KnownCheckpoint) -> None:
         self._checkpoints.put((thread_id, checkpoint_ns, id), known)
 
     def tasks(self, thread_id: str, checkpoint_ns: str, id: str) -> dict[str, TaskWrites]:

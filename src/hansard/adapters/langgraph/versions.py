@@ -80,7 +80,7 @@ class Version:
         )
 
 
-def begin(versions: Sequence[Version], messages: Sequence[BaseMessage]) -> bool:
+def begin_with(versions: Sequence[Version], messages: Sequence[BaseMessage]) -> bool:
     """Whether the messages begin with copies of these versions.
 
     Called at every step of a graph for every message of the thread, hence without a Python function for each.

@@ -142,7 +142,7 @@ class CheckpointWriter:
         if delta.is_snapshot(value) or is_messages(value):
             rows = await self._reader.rows(thread_id).after(thread.branch, 0)
             messages: Sequence[BaseMessage] = value if value is not None and is_messages(value) else ()
-            delta.recall(thread, rows, self._reader.state(thread_id, rows), messages)
+            delta.index_rebuilt_state(thread, rows, self._reader.state(thread_id, rows), messages)
 
     async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
         """Whether a checkpoint continues from another one than the newest."""
@@ -220,7 +220,9 @@ class CheckpointWriter:
         else:
             saved, written = await self._write_and_fold(place, id, saved, saved.parent, parent, fold)
         assert written[0] is not None
-        self._threads.know(place[1], records.checkpoint_ns(place), id, KnownCheckpoint(saved, written[0].revision))
+        self._threads.remember_checkpoint(
+            place[1], records.checkpoint_ns(place), id, KnownCheckpoint(saved, written[0].revision)
+        )
 
     async def _write_and_fold(
         self, place: tuple[str, ...], id: str, saved: Saved, parent_id: str, parent: KnownCheckpoint, fold: Fold

@@ -122,8 +122,8 @@ class Capture:
         facts |= {name: kwargs[name] for name in turns.FACTS if name in kwargs}
         if takes is not None:
             kwargs = {name: value for name, value in kwargs.items() if name in takes or name not in turns.FACTS}
-        said = args or tuple(value for name, value in kwargs.items() if name not in turns.FACTS)
-        return self._understood(turns.inbound_of, said, facts), kwargs
+        given = args or tuple(value for name, value in kwargs.items() if name not in turns.FACTS)
+        return self._understood(turns.inbound_of, given, facts), kwargs
 
     def _understood(self, read: ReadInbound, *args: Any, **kwargs: Any) -> Inbound | None:
         try:

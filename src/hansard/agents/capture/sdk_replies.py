@@ -80,10 +80,10 @@ def answer_of(result: Any) -> SdkReply | None:
 
 
 def _chat_answer(message: dict[str, Any], usage: Usage | None, status: Status) -> SdkReply:
-    said = {key: value for key, value in message.items() if value not in (None, [])}
-    if set(said) <= {"role", "content"} and isinstance(said.get("content"), str):
-        return SdkReply(said["content"], "text", usage, status)
-    return SdkReply({"role": "assistant", "content": None, **said}, "openai.chat", usage, status)
+    present = {key: value for key, value in message.items() if value not in (None, [])}
+    if set(present) <= {"role", "content"} and isinstance(present.get("content"), str):
+        return SdkReply(present["content"], "text", usage, status)
+    return SdkReply({"role": "assistant", "content": None, **present}, "openai.chat", usage, status)
 
 
 def blocks_of(blocks: list[Any]) -> list[Any]:

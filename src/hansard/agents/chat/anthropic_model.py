@@ -42,10 +42,10 @@ class AnthropicModel:
         await self._client.close()
 
     async def stream(self, prompt: Prompt, tools: Sequence[Tool]) -> AsyncIterator[str | Answer]:
-        asked: dict[str, Any] = {"tools": [tool.anthropic() for tool in tools]} if tools else {}
+        extra: dict[str, Any] = {"tools": [tool.anthropic() for tool in tools]} if tools else {}
         if prompt.system:
-            asked["system"] = prompt.system
-        begun = self._client.messages.stream(model=self.name, messages=list(prompt.messages), **asked, **self._options)
+            extra["system"] = prompt.system
+        begun = self._client.messages.stream(model=self.name, messages=list(prompt.messages), **extra, **self._options)
         async with begun as stream:
             async for text in stream.text_stream:
                 yield text

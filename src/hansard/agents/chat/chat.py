@@ -126,7 +126,7 @@ class Chat:
                 raise ConversationNotFound(f"conversation {self.conversation_id!r} has no message to answer")
             if len(newest) > 1:
                 await self._stores.recorded_in.branch(self.conversation_id, at=newest[0].id)
-                self._stores.forget()
+                self._stores.discard_recent()
             async with contextlib.aclosing(self._answer(streaming=False)) as pieces:
                 async for _ in pieces:
                     pass
@@ -137,15 +137,15 @@ class Chat:
         await self._stores.come_back()
         if edit is not None:
             await self._stores.recorded_in.branch(self.conversation_id, before=edit)
-            self._stores.forget()
-        said = Message(
+            self._stores.discard_recent()
+        message = Message(
             "user",
             text,
             id=message_id or ids.message_id(),
             participant=self._participant,  # type: ignore[arg-type]  # a mapping is converted by the store
             trace_id=current_trace_id(),
         )
-        await self._record(said)
+        await self._record(message)
 
     async def _record(self, message: Message) -> Message:
         return await self._stores.append(self.conversation_id, message, user_id=self._user_id, agent_id=self._agent_id)
@@ -168,7 +168,7 @@ class Chat:
         definitions = [tool.openai() for tool in usable]
         # The model determines the format; the other options in `assembly` are passed on.
         options = {**self._assembly, "format": self.model.format, "tools": definitions}
-        self.prompt = await self._stores.run(
+        self.prompt = await self._stores.run_in_store(
             self.conversation_id, lambda store: store.assemble_prompt(self.conversation_id, **options)
         )
         return self.prompt
@@ -182,7 +182,7 @@ class Chat:
     async def _run_tools(self, answer: Answer, usable: Sequence[Tool]) -> None:
         by_name = {tool.name: tool for tool in usable}
         for call in answer.calls:
-            output, is_error = await tooling.run(by_name, call.name, call.arguments)
+            output, is_error = await tooling.run_tool(by_name, call.name, call.arguments)
             result = {"type": "tool_result", "id": call.id, "name": call.name, "output": output, "is_error": is_error}
             await self._record(Message("tool", [result], format="parts"))
 
@@ -192,7 +192,7 @@ class Chat:
         """Starts another conversation, which is created with its first message, and returns its id."""
         given = checks.optional_id(conversation_id, "conversation_id", self.store.limits)
         self.conversation_id = given or ids.conversation_id()
-        self._stores.forget()
+        self._stores.discard_recent()
         self.prompt = self.last = None
         return self.conversation_id
 
@@ -218,7 +218,7 @@ class Chat:
         While the store is away, returns those in the fallback; `Unavailable` if there are none.
         """
         await self._stores.come_back()
-        page = await self._stores.run(
+        page = await self._stores.run_in_store(
             self.conversation_id,
             lambda store: store.list_conversations(
                 user_id=self._user_id, agent_id=self._agent_id, limit=limit, after=after
@@ -309,7 +309,7 @@ class _Round:
         async def update(store: Store) -> Message:
             return await delivery.complete(store, chat.conversation_id, message)
 
-        chat.last = await chat._stores.run(chat.conversation_id, update)
+        chat.last = await chat._stores.run_in_store(chat.conversation_id, update)
         chat._stores.remember(chat.last)
 
 

@@ -67,9 +67,9 @@ class Stores:
         self.primary = store
         self.recorded_in = _recording_store(store)
         self._retry.succeeded()
-        self.forget()
+        self.discard_recent()
 
-    def forget(self) -> None:
+    def discard_recent(self) -> None:
         """Drops the remembered messages, for another conversation."""
         self._recent.clear()
 
@@ -78,7 +78,7 @@ class Stores:
             kept = [each for each in self._recent if each.id != message.id]
             self._recent = deque([*kept, message], maxlen=_REMEMBERED)
 
-    async def run(self, conversation_id: str, act: Callable[[Store], Awaitable[T]]) -> T:
+    async def run_in_store(self, conversation_id: str, act: Callable[[Store], Awaitable[T]]) -> T:
         """Runs `act` in the store or, while that is away, in the fallback."""
         try:
             return await act(self.current)
@@ -96,7 +96,7 @@ class Stores:
         """
         await self.come_back()
         id = sought or conversation_id
-        found = await self.run(conversation_id, act)
+        found = await self.run_in_store(conversation_id, act)
         if self.is_away and self.fallback is not None and await self.fallback.get_conversation(id) is None:
             raise Unavailable(
                 f"the store is away, and conversation {id!r} is not in the fallback: only the store has it"
@@ -120,7 +120,7 @@ class Stores:
                 await self._mark(store, conversation_id)
             return appended.messages[0]
 
-        stored = await self.run(conversation_id, act)
+        stored = await self.run_in_store(conversation_id, act)
         self.remember(stored)
         return stored
 

@@ -64,13 +64,13 @@ class EchoModel:
 
     async def stream(self, prompt: Prompt, tools: Sequence[Tool]) -> AsyncIterator[str | Answer]:
         last = prompt.messages[-1] if prompt.messages else {"role": "user", "content": ""}
-        said = str(last["content"])
-        word, _, rest = said.partition(" ")
+        received = str(last["content"])
+        word, _, rest = received.partition(" ")
         name, _, arguments = rest.partition(" ")
         if last["role"] == "user" and word == "call" and any(tool.name == name for tool in tools):
             yield _tool_call_answer(Call(f"call_{len(prompt.messages)}", name, arguments or "{}"))
             return
-        text = said if last["role"] == "tool" else self._opening + said
+        text = received if last["role"] == "tool" else self._opening + received
         for piece in text.splitlines(keepends=True) if "\n" in text else text.split(" "):
             yield piece if "\n" in text or piece == text.split(" ")[0] else " " + piece
         yield Answer(content=text, usage=Usage(prompt.tokens, len(text.split()), model=self.name))
@@ -78,9 +78,9 @@ class EchoModel:
 
 def _tool_call_answer(call: Call) -> Answer:
     function = {"name": call.name, "arguments": call.arguments}
-    asked = [{"id": call.id, "type": "function", "function": function}]
+    tool_calls = [{"id": call.id, "type": "function", "function": function}]
     return Answer(
-        content={"role": "assistant", "content": None, "tool_calls": asked}, format="openai.chat", calls=(call,)
+        content={"role": "assistant", "content": None, "tool_calls": tool_calls}, format="openai.chat", calls=(call,)
     )
 
 

@@ -43,16 +43,16 @@ class OpenAIModel:
         await self._client.close()
 
     async def stream(self, prompt: Prompt, tools: Sequence[Tool]) -> AsyncIterator[str | Answer]:
-        asked: dict[str, Any] = {"tools": [tool.openai() for tool in tools]} if tools else {}
+        extra: dict[str, Any] = {"tools": [tool.openai() for tool in tools]} if tools else {}
         chunks = await self._client.chat.completions.create(
-            model=self.name, messages=list(prompt.messages), stream=True, **asked, **self._options
+            model=self.name, messages=list(prompt.messages), stream=True, **extra, **self._options
         )
-        heard = _StreamedReply(self.name)
+        reply = _StreamedReply(self.name)
         async with chunks:
             async for chunk in chunks:
-                if text := heard.take(chunk):
+                if text := reply.take(chunk):
                     yield text
-        yield heard.answer()
+        yield reply.answer()
 
 
 class _StreamedReply:
@@ -97,12 +97,12 @@ class _StreamedReply:
             content = {"role": "assistant", "content": text or None}
             content |= {"tool_calls": calls} if calls else {}
             content |= {"refusal": refusal} if refusal else {}
-        asked = [Call(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+        finished = [Call(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
         return Answer(
             content=content,
             format="text" if isinstance(content, str) else "openai.chat",
             # The calls of an interrupted stream are incomplete.
-            calls=tuple(asked) if self._finish is not None else (),
+            calls=tuple(finished) if self._finish is not None else (),
             usage=sdk_replies.named(self._usage, self._model),
             status=_STATUS.get(self._finish, "complete"),
             finish=self._finish if self._finish == "length" else None,

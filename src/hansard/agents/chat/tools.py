@@ -86,7 +86,7 @@ def _shape(function: Callable[..., Any], name: str) -> Any:
     return msgspec.defstruct(name, fields, kw_only=True)
 
 
-async def run(tools: Mapping[str, Tool], name: str, arguments: Any) -> tuple[Any, bool]:
+async def run_tool(tools: Mapping[str, Tool], name: str, arguments: Any) -> tuple[Any, bool]:
     """Returns the output of a call, and whether it is an error. The model is told of a failure, and can try again."""
     tool = tools.get(name)
     if tool is None:

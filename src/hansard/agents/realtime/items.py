@@ -92,15 +92,15 @@ class RealtimeItem(Struct):
         parts = self.native.get("content")
         if isinstance(parts, list) and not trusted:
             self._keep_words(parts, known if isinstance(known, list) else [])
-        said = _STATUS.get(native.get("status"))
+        reported = _STATUS.get(native.get("status"))
         if final:
             self.is_done = True
-            self.status = said if said is not None and said != "in_progress" else "complete"
+            self.status = reported if reported is not None and reported != "in_progress" else "complete"
             if self.status == "complete":
                 self.interim = {}
         elif not self.is_done:
             # Messages of a user, the system or a tool are complete.
-            self.status = said or ("in_progress" if self.role == "assistant" else "complete")
+            self.status = reported or ("in_progress" if self.role == "assistant" else "complete")
         if self.metadata.get("heard_ms"):
             self.status = "interrupted"
 

@@ -210,7 +210,7 @@ class Recorder:
         items = formats.convert(shown, "openai.realtime")
         made = _items_of(shown, items)
         await self._session_items.load()
-        self._session_items.begin()
+        self._session_items.start_session()
         self._session_id = None
         for item in items:
             # Before it is sent: its event may arrive before `send` returns.
@@ -346,7 +346,7 @@ class Recorder:
         model, id = session.get("model"), session.get("id")
         self._model = model if isinstance(model, str) else self._model
         if self._session_id is not None and id != self._session_id:
-            self._session_items.begin()
+            self._session_items.start_session()
         self._session_id = id or self._session_id
 
     def _error(self, event: dict[str, Any]) -> None:

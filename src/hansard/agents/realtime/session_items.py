@@ -76,7 +76,7 @@ class SessionItems:
 
     # The order
 
-    def begin(self) -> None:
+    def start_session(self) -> None:
         """Starts another session: the known items belong to earlier ones."""
         self._before, self.order = [*self._before, *self.order], []
 
@@ -126,13 +126,13 @@ class SessionItems:
             self._taken.add(message.id)
             if id not in self.items:
                 if not self._settings.fresh:
-                    self._know(id, message)
+                    self._add_known(id, message)
                 self._before.append(id)
 
     def restored(self, id: str, message: Message) -> None:
         """Notes that a stored message was sent to the session as this item."""
         if id not in self.items:
-            self._know(id, message)
+            self._add_known(id, message)
         self.items[id].is_ours = False
         self._before = [each for each in self._before if each != id]
         self.order.append(id)
@@ -140,7 +140,7 @@ class SessionItems:
     def is_earlier(self, id: str) -> bool:
         return id in self._before
 
-    def _know(self, id: str, message: Message) -> None:
+    def _add_known(self, id: str, message: Message) -> None:
         is_ours = message.format == FORMAT and id == message.id and isinstance(message.content, dict)
         metadata = {key: value for key, value in (message.metadata or {}).items() if key != "lease_until"}
         native = bare(message.content, keep_audio=True) if isinstance(message.content, dict) else {}
