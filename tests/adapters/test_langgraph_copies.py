@@ -18,7 +18,7 @@ import hansard
 from hansard import Store
 from hansard.adapters.langgraph import threads
 from hansard.adapters.langgraph.messages import draft_of
-from hansard.adapters.langgraph.versions import begin
+from hansard.adapters.langgraph.versions import begin_with
 from hansard.backends.memory import MemoryBackend
 from hansard.contract.backend import Backend
 
@@ -230,9 +230,9 @@ def test_a_number_that_stands_alone_is_not_the_same_as_another() -> None:
     message = ToolMessage("x", tool_call_id="c", artifact=1, id="t")
     draft = draft_of(message)
     assert draft is not None
-    assert begin([draft.version], [message])
+    assert begin_with([draft.version], [message])
     message.artifact = True
-    assert not begin([draft.version], [message])
+    assert not begin_with([draft.version], [message])
 
 
 async def test_a_run_that_goes_on_in_what_it_was_given_changes_no_checkpoint(store: Store) -> None:

@@ -27,7 +27,7 @@ from hansard.testing import Clock
 
 
 class Model:
-    """A summarizer that answers what it is told to, and remembers what it was asked."""
+    """A summarizer with scripted answers, which records its requests."""
 
     model = "test-model"
     prompt_id = "test-prompt"

@@ -56,7 +56,7 @@ class Wire(ThreadingHTTPServer):
         self.status = 200
         self.kind = "application/json"
         self.is_unheard = False
-        """The client has given up: nobody reads the reply."""
+        """The client has given up and does not read the reply."""
         self.released = threading.Event()
         self.released.set()
 

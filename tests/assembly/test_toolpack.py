@@ -1,4 +1,4 @@
-"""`compat="toolpack"`: the very prompt that toolpack gives, and nothing deleted.
+"""`compat="toolpack"`: exactly the prompt that toolpack makes, and nothing deleted.
 
 `Oracle` does what toolpack 3.0.0 does, written from a description of its behaviour, with a store that really deletes.
 """

@@ -15,13 +15,13 @@ State = Literal["there", "away", "hanging"]
 
 
 class Wire:
-    """What lies between a store and its backend."""
+    """Sits between a store and its backend."""
 
     def __init__(self, inner: Backend | None = None) -> None:
         self.inner = inner or MemoryBackend()
         self.state: State = "there"
         self.loses_answers = False
-        """What was asked is done, but nobody is told."""
+        """The request is carried out, but its reply is lost."""
         self.calls: list[str] = []
 
     def store(self, **options: Any) -> Store:

@@ -237,7 +237,7 @@ def test_a_program_that_ends_in_the_middle() -> None:
 
 
 class SdkStream:
-    """What an SDK gives: an object with a stream in it, and more."""
+    """Like an SDK's stream: an object that contains the stream and other attributes."""
 
     def __init__(self, chunks: list[Any]) -> None:
         self._chunks = chunks

@@ -108,7 +108,7 @@ def test_a_partial_and_a_fixed_conversation() -> None:
 
 @dataclass
 class ChannelMessage:
-    """As a channel of toolpack's gives it."""
+    """As a channel of toolpack passes it."""
 
     conversationId: str  # noqa: N815
     text: str
@@ -454,7 +454,7 @@ def test_a_capture_of_a_view_stays_in_it() -> None:
 
 
 class Nasty:
-    """An object of somebody's that fails at every touch."""
+    """A custom object that fails on every access."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(name)

@@ -34,7 +34,7 @@ MEANINGS = {
 
 
 class Model:
-    """A model that knows a few words, and does what it is told to."""
+    """A model that knows a few words, and fails or hangs on demand."""
 
     dimensions = 4
 

@@ -66,7 +66,7 @@ def fill(store: sync.Store, word: Callable[[str], str]) -> None:
 
 @pytest.fixture(params=["sqlite", "file", "file-snapshot", "postgres", "redis"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """A URL, and all that lies there as bytes."""
+    """A URL, and everything that is stored there, as bytes."""
     kind = request.param
     if kind == "postgres":
         if reason := postgres.why_absent():
@@ -85,7 +85,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 
 def bytes_of(folder: Path) -> bytes:
-    """All files, and what stands in them as base64."""
+    """All files, and the base64 in them, decoded."""
     read = b"|".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     decoded = [
         base64.b64decode(each) for each in re.findall(rb"\"((?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/=]{4})?)\"", read)

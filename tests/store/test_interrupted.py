@@ -34,7 +34,7 @@ async def _marks(store: Store) -> int:
 
 class TestRemoval:
     def test_the_mark_stays_when_forgetting_fails(self) -> None:
-        """The message is gone, its vector is not: whoever comes later must learn of it."""
+        """The message is deleted but its vector is not: later callers must notice."""
 
         async def run() -> None:
             async with hansard.connect("memory://", embedder=EMBEDDER) as store:

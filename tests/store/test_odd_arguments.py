@@ -86,7 +86,7 @@ async def function(*given: Any, **named: Any) -> str:
     return "what was said"
 
 
-# Made anew for each call: a generator is used up, and a list might be changed.
+# Created for each call: a generator is consumed, and a list might be changed.
 ODD: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
     "True": lambda: True,

@@ -1,4 +1,4 @@
-"""The parts of the Store: each stands alone, so that a method has one place and no part hides another."""
+"""The parts of the Store are independent: each method is in one part, and no part hides another's."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_a_message_of_the_last_moment_is_not_lost() -> None:
             store.append_message(id, "user", "old")
         clock.advance(2 * DAY)
         backend.meanwhile = ACTS["a message"]
-        # While `a` is deleted, somebody writes to `b`.
+        # While `a` is deleted, another writer writes to `b`.
         assert store.purge(DAY).conversations == 1
         assert [each.id for each in store.list_conversations().items] == ["b"]
         clock.advance(2 * DAY)

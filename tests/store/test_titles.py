@@ -1,4 +1,4 @@
-"""Titles that the store gives by itself: what happens while a titler works, and when it fails."""
+"""Automatic titles: what happens while a titler works, and when it fails."""
 
 from __future__ import annotations
 
