@@ -1,4 +1,4 @@
-"""The same store without `await`, used by several threads at once.
+"""The same store without `await`, used by several threads at the same time.
 
 It prints:
 

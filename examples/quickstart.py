@@ -1,4 +1,4 @@
-"""Two turns of a conversation, kept in a file and read back.
+"""Two messages of a conversation, stored in a file and read back.
 
 It prints:
 

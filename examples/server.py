@@ -1,4 +1,4 @@
-"""One history over HTTP: a server beside the program, asked by plain HTTP and by the same Store as everywhere.
+"""One history over HTTP: a server process, used by plain HTTP and through the Store.
 
 It prints:
 
@@ -26,7 +26,7 @@ import hansard.sync
 
 @contextmanager
 def serving(url: str) -> Iterator[str]:
-    """`hansard serve` in a process of its own, on a free port: gives its address."""
+    """`hansard serve` in a separate process, on a free port: yields its address."""
     command = [sys.executable, "-m", "hansard.cli", "serve", url, "--port", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None

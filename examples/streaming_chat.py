@@ -1,4 +1,4 @@
-"""A chat that streams, uses a tool, is stopped in the middle of an answer, and goes on later.
+"""A chat that streams, uses a tool, is stopped in the middle of an answer, and continues later.
 
 It prints:
 
@@ -33,7 +33,7 @@ async def main() -> None:
                 print(piece, end="", flush=True)
             print()
 
-        # Ann has heard enough. What she heard is kept, as interrupted.
+        # Ann stops the answer. The text so far is stored as interrupted.
         answer = chat.stream("Tell me a very long story")
         async for piece in answer:
             print(piece, end="")

@@ -1,4 +1,4 @@
-"""Two agents in one channel: each is recorded by one line, hears the other, and answers when it is mentioned.
+"""Two agents in one channel: one line records each, it reads the other's messages, and answers when it is mentioned.
 
 It prints:
 
