@@ -14,7 +14,8 @@ BENCH_ARGS =
 QUICK = tests/analysis tests/assembly tests/contract/test_contract.py tests/formats tests/store \
 	$(filter-out %_environment.py %_snapshots.py %_concurrency.py,$(wildcard tests/test_*.py))
 SOAK = tests/contract tests/adapters tests/backends tests/search tests/server/openai_wire/test_relay_chaos.py \
-	tests/server/openai_wire/test_schema.py tests/server/test_openapi.py tests/store/test_odd_arguments.py
+	tests/server/openai_wire/test_schema.py tests/server/test_openapi.py tests/store/test_odd_arguments.py \
+	tests/web/test_layout.py
 UPGRADE =
 
 BIN = .venv/bin
@@ -60,12 +61,19 @@ test: check
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 $(PYTEST_ARGS)
 
 quick: .venv/.ready
-	HANSARD_BACKENDS=memory,sqlite $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal -k 'not blocking' $(QUICK) $(PYTEST_ARGS)
+	HANSARD_BACKENDS=memory,sqlite $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 -k 'not blocking' $(QUICK) $(PYTEST_ARGS)
 
-# Each of these scenarios also runs in `make test`, briefly.
+# Each of these scenarios also runs in `make test`, briefly. The environment may set other numbers.
+soak: export HANSARD_CRASHES ?= 300
+soak: export HANSARD_DAMAGES ?= 1000
+soak: export HANSARD_KILLS ?= 100
+soak: export HANSARD_EXAMPLES ?= 200
+soak: export HANSARD_FUZZED_QUERIES ?= 5000
+soak: export HANSARD_MIRRORS ?= all
+soak: export HANSARD_ADAPTERS ?= all
+soak: export HANSARD_WIDTHS ?= all
 soak: .venv/.ready
-	HANSARD_CRASHES=300 HANSARD_DAMAGES=1000 HANSARD_KILLS=100 HANSARD_EXAMPLES=200 HANSARD_FUZZED_QUERIES=5000 \
-		HANSARD_MIRRORS=all HANSARD_ADAPTERS=all $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(SOAK) $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 $(SOAK) $(PYTEST_ARGS)
 
 check: .venv/.ready
 	$(BIN)/ruff check

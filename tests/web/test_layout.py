@@ -6,6 +6,7 @@ wide nearly everywhere, and letter spacing makes it narrow or wide. The page's o
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from hansard.server.web import static_files
 
 pytestmark = needs_chromium
 
-WIDTHS = (320, 360, 375, 390, 414, 480, 600, 768, 820, 1024, 1280, 1440, 1920)
+ALL_WIDTHS = (320, 360, 375, 390, 414, 480, 600, 768, 820, 1024, 1280, 1440, 1920)
+WIDTHS = ALL_WIDTHS if os.environ.get("HANSARD_WIDTHS") == "all" else (320, 390, 600, 768, 1024, 1280)
+"""By default the narrowest window, a telephone, and one on either side of the widths at which the style changes."""
 FONTS = {
     "own": "",
     "narrow": "* { font-family: monospace, monospace !important; letter-spacing: -.15em !important; }",
