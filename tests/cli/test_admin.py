@@ -16,7 +16,7 @@ from hansard.cli.output import preview, size
 from hansard.cli.values import moment, visible
 from hansard.errors import ValidationError
 
-CLEAN = "Nothing that was deleted before is left in the storage.\n"
+CLEAN = "The storage contains no remnants of earlier deletions.\n"
 GOLDEN = Path(__file__).parent.parent / "adapters" / "golden" / "langgraph-1"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -46,7 +46,7 @@ def test_export_and_import(shell: Shell) -> None:
     assert text.endswith("Verified: hashes and counts agree.\n")
     assert held(shell.folder, "other.db") == held(shell.folder, "hansard.db")
     verified = shell("import", "x.jsonl", "--url", "sqlite:///third.db", "--verify").out
-    assert verified.endswith("Verified: everything was read back and is the same.\n")
+    assert verified.endswith("Verified: everything was read back and is equal.\n")
     again = shell("import", "x.jsonl", "--url", "sqlite:///other.db", "--json").json
     assert (again["conversations"], again["skipped"], again["skipped_records"]) == (0, 6, 7)
 
@@ -79,7 +79,7 @@ def test_conflicts_have_an_exit_code(shell: Shell) -> None:
     shell("append", "mine", "user", "Another one", "-u", "sqlite:///b.db")
     done = shell.run("copy", "sqlite:///hansard.db", "sqlite:///b.db")
     assert done.code == 5
-    assert "Conflicts, left alone (1):" in done.out
+    assert "Conflicts, left unchanged (1):" in done.out
     assert "conversation 'mine': the target holds another one" in done.out
     assert "conversation 'mine'" in shell.fails(
         5, "copy", "sqlite:///hansard.db", "sqlite:///b.db", "--on-conflict", "error"

@@ -1,4 +1,4 @@
-"""The `hansard` command. Begin with `app.py`."""
+"""The `hansard` command. Start reading in `app.py`."""
 
 from hansard.cli.start import main
 

@@ -1,4 +1,4 @@
-"""Commands that look after a store: `stats`, `usage`, `tenants`, `check`, `reindex`, `upgrade`, `purge`, …"""
+"""Administration commands: `stats`, `usage`, `tenants`, `check`, `reindex`, `upgrade`, `purge`, …"""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Grouping = Literal["day", "user", "agent", "model"]
 
 
 def stats(*, context: Context) -> None:
-    """Show how much the store holds.
+    """Show statistics of the store.
 
-    All tenants, or the one that --tenant names.
+    Of all tenants, or of the one that --tenant names.
     """
     with context.open_whole() as store:
         found = context.view(store).stats() if context.tenant or context.user else store.admin.stats()
@@ -57,8 +57,8 @@ def stats(*, context: Context) -> None:
 def usage(
     *,
     since: Annotated[str | None, Parameter(help="From this day on, YYYY-MM-DD.")] = None,
-    until: Annotated[str | None, Parameter(help="Up to this day, without it.")] = None,
-    by: Annotated[Grouping | None, Parameter(help="Add up by this; without it, every row.")] = None,
+    until: Annotated[str | None, Parameter(help="Before this day, YYYY-MM-DD.")] = None,
+    by: Annotated[Grouping | None, Parameter(help="Group rows by this; by default, show every row.")] = None,
     context: Context,
 ) -> None:
     """Show tokens and cost by day, user, agent and model."""
@@ -113,7 +113,7 @@ def _total(key: str, group: list[UsageRow], by: Grouping) -> UsageRow:
 
 def tenants(
     *,
-    delete: Annotated[str | None, Parameter(help="Delete this tenant with everything that it holds, for good.")] = None,
+    delete: Annotated[str | None, Parameter(help="Delete this tenant and all its data permanently.")] = None,
     yes: Yes = False,
     context: Context,
 ) -> None:
@@ -156,9 +156,9 @@ _SURVIVES = {
 
 
 def check(*, context: Context) -> int:
-    """Look at everything that is stored, and report what is wrong.
+    """Check everything that is stored, and report problems.
 
-    All tenants, or the one that --tenant names. Exit code 6 when anything is.
+    In all tenants, or in the one that --tenant names. Exit code 6 if there are problems.
     """
     context.refuse_user()
     problems: list[Problem] = []
@@ -189,12 +189,12 @@ def check(*, context: Context) -> int:
 def reindex(
     *,
     embedder: EmbedderName = None,
-    forget_others: Annotated[bool, Parameter(negative=(), help="Forget the vectors of all other embedders.")] = False,
+    forget_others: Annotated[bool, Parameter(negative=(), help="Delete the vectors of all other embedders.")] = False,
     context: Context,
 ) -> None:
-    """Build the search index anew and, with an embedder, the vectors.
+    """Rebuild the search index and, with an embedder, the vectors.
 
-    Others may go on reading and writing meanwhile. A store without an index needs none.
+    Reads and writes continue meanwhile. Does nothing for a store without an index.
     """
     context.refuse_user()
     with context.open_whole(embedder=load_embedder(embedder)) as store:
@@ -208,13 +208,13 @@ def reindex(
     elif how == "index" or embedder is not None:
         output.print_line(f"indexed: {output.counted(total, 'message')}")
     else:
-        output.print_line("this store has no search index: every search looks at the messages themselves")
+        output.print_line("this store has no search index: searches scan the messages")
 
 
 def upgrade(*, context: Context) -> None:
-    """Bring a store to the format of this version.
+    """Upgrade a store to the format of this version.
 
-    In place: back it up before. A store that has it already stays as it is.
+    In place: back it up first. A store that has this format stays unchanged.
     """
     import asyncio
 
@@ -245,7 +245,7 @@ def purge(
     ] = None,
     by: Annotated[
         Literal["last-message", "updated"],
-        Parameter(help="What is compared: the last message, or the last change of any kind, imports among them."),
+        Parameter(help="Which time counts: the last message, or the last change of any kind, including imports."),
     ] = "last-message",
     all_tenants: Annotated[
         bool, Parameter(negative="", show_default=False, help="In every tenant, not only one.")
@@ -254,12 +254,12 @@ def purge(
     yes: Yes = False,
     context: Context,
 ) -> None:
-    """Delete old conversations, and sweep what has expired.
+    """Delete old conversations, and remove expired data.
 
-    Without --older-than, only the sweep, which is over all tenants and does not run with --tenant or --user.
+    Without --older-than, only expired data of all tenants is removed, and only without --tenant and --user.
     """
     if all_tenants and (context.tenant or context.user):
-        raise ValidationError("--all-tenants is everything: leave --tenant and --user out")
+        raise ValidationError("--all-tenants includes everything: leave --tenant and --user out")
     since = None if older_than is None else moment(older_than, "--older-than")
     what: PurgeBy = "updated" if by == "updated" else "last_message"
     with context.open_whole() as store:
@@ -272,20 +272,20 @@ def purge(
                 confirm(f"Delete {output.receipt_text(total)}?", yes=yes)
             receipts = [view.purge(since, by=what) for view in views]
             if all_tenants:
-                # What has expired is swept over all tenants at once, from outside of them.
+                # Expired data is removed in all tenants at once, through the whole store.
                 receipts.append(store.purge())
             is_gone = all(each.physically_gone for each in receipts)
             total = structs.replace(sum(receipts, Receipt()), physically_gone=is_gone)
     _print_receipt("would delete" if dry_run else "deleted", total, context, None if dry_run else store)
     swept = not dry_run and context.tenant is None and context.user is None
     if swept and total.physically_gone and store.capabilities.secure_delete and not context.json:
-        output.print_line("Nothing that was deleted before is left in the storage.")
+        output.print_line("The storage contains no remnants of earlier deletions.")
 
 
 def vacuum(*, context: Context) -> None:
-    """Give back the disk space of what was deleted.
+    """Free the disk space of deleted data.
 
-    Others may read meanwhile; on SQLite, writers wait until it is done.
+    Reads continue meanwhile; on SQLite, writers wait until it is done.
     """
     context.refuse_user()
     with context.open_whole() as store:
@@ -305,10 +305,10 @@ def erase_user(
 ) -> None:
     """Erase a user.
 
-    The conversations that the user owns, the user's messages in others, records and usage. Safe to repeat.
+    Deletes the user's own conversations, messages in others, records and usage. Can be repeated.
     """
     with context.open() as store:
-        confirm(f"Erase everything of user {id!r}?", yes=yes)
+        confirm(f"Erase all data of user {id!r}?", yes=yes)
         receipt = store.erase_user(id)
     _print_receipt("erased", receipt, context, store)
 

@@ -1,7 +1,7 @@
-"""The commands, what they share, and how they end.
+"""The commands, their common options, and their exit codes.
 
-Global options stand anywhere in a call. A command prints to stdout, for people or, with `--json`, one JSON document
-for machines; everything else goes to stderr. It ends with the exit code of the error table in `hansard.errors`.
+Global options may appear anywhere in a command line. A command prints its result to stdout, as text or, with `--json`,
+as one JSON document; everything else goes to stderr. Exit codes come from the error table in `hansard.errors`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ app.meta.group_parameters = Group("Options of every command", sort_key=100)
 
 
 def _unwrapped(text: str) -> str:
-    """A docstring for a terminal of any width: each paragraph on one line."""
+    """Returns a docstring with each paragraph on one line, so that any terminal width can wrap it."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()
 
 
@@ -81,9 +81,9 @@ def launch(
         str | None, Parameter(name=["--url", "-u"], help="The store: $HANSARD_URL, else sqlite:///hansard.db.")
     ] = None,
     tenant: Annotated[str | None, Parameter(help="The tenant: 'default' where a command needs one.")] = None,
-    user: Annotated[str | None, Parameter(help="See the store as this user does: only the user's own.")] = None,
+    user: Annotated[str | None, Parameter(help="Use the view of this user.")] = None,
     json: Annotated[
-        bool, Parameter(negative="", show_default=False, help="For machines: JSON on stdout, errors as JSON on stderr.")
+        bool, Parameter(negative="", show_default=False, help="Print JSON on stdout, and errors as JSON on stderr.")
     ] = False,
 ) -> int:
     command, bound, ignored = app.parse_args(_with_stdin(tokens), exit_on_error=False, print_error=False)
@@ -92,7 +92,7 @@ def launch(
 
 
 def _with_stdin(tokens: Sequence[str]) -> list[str]:
-    """A lone hyphen means stdin, unless it stands after `--`; the parser would take it for an option."""
+    """Replaces a lone hyphen, which means stdin unless it follows `--`: the parser would treat it as an option."""
     end = _end_of_options(tokens)
     return [STDIN if token == "-" and at < end else token for at, token in enumerate(tokens)]
 
@@ -102,7 +102,7 @@ def _end_of_options(tokens: Sequence[str]) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs a command line, and gives its exit code."""
+    """Runs a command line and returns its exit code."""
     as_json = "--json" in arguments[: _end_of_options(arguments)]
     _set_minimum_width()
     try:
@@ -124,21 +124,21 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _set_minimum_width() -> None:
-    """Sets the least width: cyclopts fails to print a help that is 0 columns wide, and never ends one of 1 column."""
+    """Sets a minimum width: cyclopts fails to print help 0 columns wide, and does not terminate for 1 column."""
     columns = shutil.get_terminal_size().columns
     if columns < NARROWEST or os.environ.get("COLUMNS") == "0":
         os.environ["COLUMNS"] = str(max(columns, NARROWEST))
 
 
 def _discard_output() -> None:
-    """Drops what stdout does not take: Python would fail once more, with another exit code, to write it at its end."""
+    """Discards unwritten output. Otherwise, Python would fail again at exit, with another exit code."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# How a command says that it failed: one line on stderr, or one JSON object for machines
+# Errors: one line or one JSON object on stderr
 
 
 def print_hansard_error(error: HansardError, *, as_json: bool) -> int:
@@ -147,14 +147,14 @@ def print_hansard_error(error: HansardError, *, as_json: bool) -> int:
 
 
 def print_usage_error(error: Exception, *, as_json: bool) -> int:
-    """A command line that cannot be read."""
+    """Reports an invalid command line."""
     text = " ".join(str(error).replace(STDIN, "-").split())
     _print_error(ValidationError.code, text, {}, as_json=as_json)
     return ValidationError.exit_code
 
 
 def print_system_error(error: OSError, *, as_json: bool) -> int:
-    """The operating system said no: a full disk, a missing folder, a file that may not be read."""
+    """Reports an error of the operating system: a full disk, a missing folder, a file without read permission."""
     what = error.strerror or str(error)
     text = f"{what}: {error.filename}" if error.filename else what
     _print_error(HansardError.code, text, {}, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`bench`: how fast a store is, here and now."""
+"""`bench`: a quick benchmark of a store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BATCH = 100
 
 
 class Timing(Struct, frozen=True):
-    """One kind of work: how often it was done, and what it took."""
+    """The timing of one operation."""
 
     what: str
     count: int
@@ -45,8 +45,8 @@ def bench(
 ) -> None:
     """Measure how fast a store appends and reads.
 
-    In a tenant of its own, which is deleted afterwards; without --url, in a new file in the folder for temporary files.
-    A rough figure: `make bench` measures carefully.
+    Uses a new tenant, which is deleted afterwards; without --url, a new SQLite file in the temporary folder. The result
+    is an estimate: `make bench` measures carefully.
     """
     if messages < 1:
         raise ValidationError(f"--messages is {messages}: it must be at least 1")
@@ -76,7 +76,7 @@ def bench(
 
 @contextmanager
 def _bench_store(context: Context) -> Iterator[tuple[str, sync.Store]]:
-    """A tenant that nobody else uses, and its store's URL."""
+    """Yields the URL of a store and a view of a new tenant in it."""
     name = ids.new_id("bench_")
     with tempfile.TemporaryDirectory(prefix="hansard-bench-") as folder:
         url = context.given_url or f"sqlite:///{quote(folder)}/bench.db"

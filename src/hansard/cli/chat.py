@@ -1,4 +1,4 @@
-"""`chat`: talk to a model in the terminal, over a store."""
+"""`chat`: a conversation with a model in the terminal, recorded in a store."""
 
 from __future__ import annotations
 
@@ -23,38 +23,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HELP = """\
-/history [N]        the newest N messages, 20 by default, each with its number
-/search WORDS       what was said in this conversation
-/why                what the last prompt held, and why
-/edit NUMBER TEXT   say something else instead of that message, on a new branch
-/again              another answer, on a new branch
-/branch [ID]        the branches; or go to one
-/list               your conversations
-/switch ID          go on in another conversation
-/new [ID]           begin one
-/help               this
-/quit               the end, as Ctrl-D"""
+/history [N]        show the newest N messages, 20 by default, with their numbers
+/search WORDS       search this conversation
+/why                explain the last prompt
+/edit NUMBER TEXT   replace a message, on a new branch
+/again              get another answer, on a new branch
+/branch [ID]        list the branches, or switch to one
+/list               list your conversations
+/switch ID          continue another conversation
+/new [ID]           start a new conversation
+/help               show this list
+/quit               quit, like Ctrl-D"""
 
 
 def chat(
-    conversation: Annotated[str | None, Parameter(help="Go on in this one, or begin it. Else a new one.")] = None,
+    conversation: Annotated[
+        str | None, Parameter(help="Continue this one, or create it. By default, a new one.")
+    ] = None,
     /,
     *,
     model: Annotated[str, Parameter(help="echo, openai:NAME or anthropic:NAME.")] = "echo",
-    base_url: Annotated[str | None, Parameter(help="Another server that speaks the same API.")] = None,
+    base_url: Annotated[str | None, Parameter(help="Another server with the same API.")] = None,
     system: Annotated[str | None, Parameter(help="Instructions for the model.")] = None,
     agent: Annotated[str | None, Parameter(help="The agent's id, as the author of its answers.")] = None,
-    budget: Annotated[int, Parameter(help="Tokens of history that a prompt may hold.")] = 8000,
-    last: Annotated[bool, Parameter(negative="", show_default=False, help="Go on in the newest conversation.")] = False,
+    budget: Annotated[int, Parameter(help="Token budget of a prompt.")] = 8000,
+    last: Annotated[bool, Parameter(negative="", show_default=False, help="Continue the newest conversation.")] = False,
     context: Context,
 ) -> int:
-    """Talk to a model, and keep what is said.
+    """Talk to a model, and store the conversation.
 
     Lines that begin with / are commands: /help lists them. Without a terminal, each line of stdin is a message. Ctrl-C
-    stops an answer, which is kept as interrupted. The store is made when it is missing.
+    stops an answer, which is stored as interrupted. A missing store is created.
     """
     if context.json:
-        raise ValidationError("a chat is for people: leave --json out")
+        raise ValidationError("chat is interactive: leave --json out")
     if last and conversation is not None:
         raise ValidationError("--last takes the newest conversation: leave CONVERSATION out")
     from hansard.chat import Chat, model_named
@@ -97,7 +99,7 @@ async def _close(root: Store, model: Model) -> None:
 
 
 class Terminal:
-    """A person, a keyboard and a chat."""
+    """A chat in the terminal."""
 
     def __init__(self, runner: asyncio.Runner, chat: Chat) -> None:
         self._runner = runner
@@ -129,14 +131,14 @@ class Terminal:
         return code
 
     def _read(self) -> str | None:
-        """The next line; None at the end."""
+        """Returns the next line; None at the end of input."""
         try:
             return input("> " if self._is_person else "")
         except EOFError:
             return None
 
     def _run_line(self, line: str) -> int:
-        """One line. What fails is said, and a person goes on; a script ends with that code."""
+        """Runs one line. Errors are printed; a script ends with their exit code, an interactive chat continues."""
         try:
             self._runner.run(self._execute(line))
         except KeyboardInterrupt:
@@ -227,5 +229,5 @@ class Terminal:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise ValidationError(f"{text!r} is no number")
+        raise ValidationError(f"{text!r} is not a number")
     return int(text)

@@ -1,6 +1,6 @@
-"""What every command is given: which store, seen as whom, and who reads the answer.
+"""What every command shares: the store's URL, the view, the output format, and confirmations.
 
-A command that only reads must not make an embedded store, and one that deletes asks before.
+Commands that only read must not create a missing store, and commands that delete ask first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CommandContext(Struct, frozen=True):
     def open(
         self, url: str | None = None, *, create: bool = False, embedder: Embedder | None = None
     ) -> Iterator[sync.Store]:
-        """The store as the tenant and the user see it."""
+        """Opens the store in the view of the tenant and the user."""
         with self.open_whole(url, create=create, embedder=embedder) as store:
             yield self.view(store)
 
@@ -46,7 +46,7 @@ class CommandContext(Struct, frozen=True):
     def open_whole(
         self, url: str | None = None, *, create: bool = False, embedder: Embedder | None = None
     ) -> Iterator[sync.Store]:
-        """The store with all its tenants. One that is missing is an error, unless the command may make it."""
+        """Opens the store with all its tenants. A missing store is an error, unless `create` is set."""
         from hansard import sync
 
         where = self.url if url is None else url
@@ -56,9 +56,9 @@ class CommandContext(Struct, frozen=True):
             yield store
 
     def refuse_user(self) -> None:
-        """For commands that a user's view has no part in."""
+        """Refuses --user, for commands that work on the whole store."""
         if self.user is not None:
-            raise ValidationError("this command works on the whole store, not as a user sees it: leave --user out")
+            raise ValidationError("this command works on the whole store, not on a user's view: leave --user out")
 
     def view(self, store: sync.Store) -> sync.Store:
         view = store if self.tenant is None else store.tenant(self.tenant)
@@ -69,11 +69,11 @@ Context = Annotated[CommandContext, Parameter(parse=False)]
 
 
 STORE_FILE = "hansard.json"
-"""What a folder holds that is a store."""
+"""A file that every folder of a `file:` store contains."""
 
 
 def path_of(url: str) -> Path | None:
-    """The file or folder of an embedded store; None for any other store, or where the URL names none."""
+    """Returns the file or folder of an embedded store; None for other stores, or if the URL names none."""
     parts = Url(url)
     if parts.scheme == "sqlite" and not parts.netloc:
         name = parts.path.removeprefix("/")
@@ -86,7 +86,7 @@ def path_of(url: str) -> Path | None:
 
 
 def is_missing(url: str) -> bool:
-    """Opening it would make a new store."""
+    """Whether opening the URL would create a new store."""
     path = path_of(url)
     if path is None:
         return False
@@ -97,22 +97,22 @@ def is_missing(url: str) -> bool:
 
 def require_store(url: str) -> None:
     if is_missing(url):
-        raise NotFound(f"there is no store at {shown(url)}: check --url and $HANSARD_URL, or append to make one")
+        raise NotFound(f"there is no store at {shown(url)}: check --url and $HANSARD_URL, or append to create one")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Goes on when the answer is yes. Without a terminal there is nobody to ask, so nothing is deleted."""
+    """Returns if the user confirms. Without a terminal it raises, so that nothing is deleted."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ValidationError("this deletes for good, and there is no terminal to ask: pass --yes to do it")
+        raise ValidationError("this deletes permanently, and there is no terminal to ask: pass --yes to do it")
     print(f"{visible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Denied("stopped: nothing was deleted")
 
 
 EmbedderName = Annotated[
-    str | None, Parameter(help="What embeds: wordllama, or package.module:name of an embedder or of what makes one.")
+    str | None, Parameter(help="The embedder: wordllama, or package.module:name of an embedder or its factory.")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Commands that change: `append`, `delete`."""
+"""Commands that change conversations: `append`, `delete`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hansard.rules import not_found
 
 
 def append(
-    id: Annotated[str, Parameter(help="The conversation. It is made when it is missing.")],
+    id: Annotated[str, Parameter(help="The conversation. A missing one is created.")],
     role: Annotated[str, Parameter(help="user, assistant, system, developer, tool, agent, …")],
-    text: Annotated[str | None, Parameter(help="What was said; '-' or nothing reads stdin.")] = None,
+    text: Annotated[str | None, Parameter(help="The text; by default, or with '-', it is read from stdin.")] = None,
     /,
     *,
     content_json: Annotated[str | None, Parameter(help="The content as JSON instead of text; '-' reads stdin.")] = None,
@@ -29,22 +29,22 @@ def append(
         list[str] | None,
         Parameter(negative="", show_default=False, help="key=value of the message's metadata; may be repeated."),
     ] = None,
-    status: Annotated[Status, Parameter(help="Whether the message is whole.")] = "complete",
+    status: Annotated[Status, Parameter(help="Whether the message is complete.")] = "complete",
     branch: Annotated[str | None, Parameter(help="Another branch than the active one.")] = None,
-    agent: Annotated[str | None, Parameter(help="The agent of a conversation that this makes.")] = None,
-    title: Annotated[str | None, Parameter(help="The title of a conversation that this makes.")] = None,
+    agent: Annotated[str | None, Parameter(help="The agent, if this creates the conversation.")] = None,
+    title: Annotated[str | None, Parameter(help="The title, if this creates the conversation.")] = None,
     expected_version: Annotated[int | None, Parameter(help="Append only at this version.")] = None,
-    create: Annotated[bool, Parameter(help="Make the conversation when it is missing.")] = True,
+    create: Annotated[bool, Parameter(help="Create a missing conversation.")] = True,
     context: Context,
 ) -> None:
     """Append a message, and print its id.
 
-    A conversation that is missing is made; --user is its owner. A text that begins with a hyphen stands after --.
+    A missing conversation is created; --user is its owner. Put -- before a text that begins with a hyphen.
     """
     message = Message(
         role,
         _content(text, content_json),
-        # An id of our own, so that a retry inside the store cannot store it twice.
+        # With an id, a retry inside the store cannot store the message twice.
         id=ids.message_id() if message_id is None else message_id,
         format=format or "",
         metadata=pairs(metadata, "--metadata") or None,
@@ -80,12 +80,12 @@ def append(
 def _content(text: str | None, content_json: str | None) -> Any:
     if content_json is not None:
         if text is not None:
-            raise ValidationError("give a text or --content-json, not both")
+            raise ValidationError("pass a text or --content-json, not both")
         return json_value(read_stdin() if content_json == STDIN else content_json, "--content-json")
     if text is not None and text != STDIN:
         return text
     if text is None and sys.stdin.isatty():
-        raise ValidationError("there is nothing to append: give a text, --content-json, or '-' to read stdin")
+        raise ValidationError("there is nothing to append: pass a text, --content-json, or '-' to read stdin")
     return read_stdin()
 
 
@@ -99,9 +99,9 @@ def delete(
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")] = False,
     context: Context,
 ) -> None:
-    """Delete a conversation, or messages of it, for good.
+    """Delete a conversation, or some of its messages, permanently.
 
-    Everything derived from them goes as well. Asks before, unless --yes is given.
+    Everything derived from them is deleted, too. Asks for confirmation, unless --yes is given.
     """
     with context.open() as store:
         conversation = store.get_conversation(id)

@@ -1,4 +1,4 @@
-"""What people see: tables, messages, times in their own zone, sizes, previews, bars. And what machines see: JSON."""
+"""Output of the commands: tables, messages, local times, sizes, previews, progress bars, and JSON."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _PREVIEW = 60
 _UNBOUNDED = 4000
-"""Columns where nobody looks at a screen: whatever reads a pipe cuts lines itself."""
+"""Columns if stdout is not a terminal: programs that read a pipe cut lines themselves."""
 _SHOWN = 20
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Prints one JSON document to stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
     sys.stdout.buffer.flush()
@@ -37,18 +37,18 @@ def console() -> Console:
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
-            """Rich would end the program itself, and say that it failed."""
+            """Raises, because Rich would exit with an error."""
             raise BrokenPipeError
 
     if hasattr(sys.stdout, "reconfigure"):
-        # A terminal that cannot show a character shows its code, and the command goes on.
+        # Print characters that the terminal cannot encode as escapes, instead of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
     width = None if sys.stdout.isatty() else _UNBOUNDED
     return Screen(width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
-    """A table without lines. Columns named in `numbers` stand to the right."""
+    """Prints a table without borders. Columns named in `numbers` are right-aligned."""
     from rich.table import Table
     from rich.text import Text
 
@@ -61,7 +61,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, number
 
 
 def print_facts(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Names and values, those without a value left out."""
+    """Prints names and values. Leaves out empty values."""
     from rich.table import Table
     from rich.text import Text
 
@@ -100,14 +100,14 @@ def cell(value: Any) -> str:
 
 
 def print_line(text: str) -> None:
-    """A line for people on stdout."""
+    """Prints a line to stdout."""
     from rich.text import Text
 
     console().print(Text(visible(text)))
 
 
 def print_note(text: str) -> None:
-    """A line for people beside the answer, on stderr."""
+    """Prints a line to stderr, apart from the result."""
     print(visible(text), file=sys.stderr)
 
 
@@ -116,12 +116,12 @@ def local(time: datetime) -> str:
 
 
 def preview(text: str | None, cells: int = _PREVIEW) -> str:
-    """The beginning of a text on one line, as wide as so many narrow characters."""
+    """Returns the beginning of a text on one line, at most `cells` narrow characters wide."""
     from rich.text import Text
 
     if not text:
         return ""
-    # Four times as many characters are enough for any width, and a huge text is not looked at whole.
+    # Four times as many characters are enough for any width, so a huge text need not be processed as a whole.
     line = Text(" ".join(visible(text[: cells * 4]).split()))
     line.truncate(cells, overflow="ellipsis")
     return line.plain
@@ -143,7 +143,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def receipt_text(receipt: Receipt) -> str:
-    """What a deletion took, in words."""
+    """Returns what a deletion removed, as text."""
     names = ("conversations", "messages", "branches", "summaries", "records", "blobs", "usage_rows")
     parts = [
         counted(getattr(receipt, name), _singular(name), name.replace("_", " "))
@@ -154,7 +154,7 @@ def receipt_text(receipt: Receipt) -> str:
 
 
 def print_physically_gone(receipt: Receipt, capabilities: Capabilities) -> None:
-    """Whether the deleted bytes are gone and, where they are not, what finishes it."""
+    """Prints whether the deleted bytes are gone and, if not, where they may remain."""
     if receipt.physically_gone:
         if receipt:
             print_line("The bytes are physically gone.")
@@ -167,13 +167,13 @@ def _singular(name: str) -> str:
 
 
 def print_report(report: Report, verb: str, how: str) -> None:
-    """What a copy or an import did, in words; `how` it was verified."""
+    """Prints the result of a copy or an import, and `how` it was verified."""
     print_line(f"{verb}: {_counts(report)}")
     if report.skipped or report.skipped_records:
         passed = counted(report.skipped, "conversation"), counted(report.skipped_records, "record")
-        print_line(f"There already, and the same: {passed[0]}, {passed[1]}")
-    _problems("Conflicts, left alone", report.conflicts)
-    _problems("Not kept exactly", report.losses)
+        print_line(f"Already there, and equal: {passed[0]}, {passed[1]}")
+    _problems("Conflicts, left unchanged", report.conflicts)
+    _problems("Not stored exactly", report.losses)
     print_line(f"Verified: {how}." if report.verified else "NOT verified: see above.")
 
 
@@ -198,7 +198,7 @@ _STYLES = {"user": "bold cyan", "assistant": "bold green", "agent": "bold green"
 
 
 def print_message(message: Message) -> None:
-    """A line that says who and when, then the text."""
+    """Prints author, time and id of a message, then its text."""
     from rich.text import Text
 
     who = message.participant
@@ -215,7 +215,7 @@ def print_message(message: Message) -> None:
 
 
 def body_of(message: Message) -> str:
-    """The text; where there is none, the beginning of the structure. What was moved out is named."""
+    """Returns the text or, for structured content, its beginning; and a line for each blob."""
     lines = [_blob(ref) for ref in message.blobs]
     text = message.text
     if not text and not isinstance(message.content, str):
@@ -228,7 +228,7 @@ def _blob(ref: BlobRef) -> str:
 
 
 def print_raw(message: Message) -> None:
-    """The content as it is stored: text as text, everything else as JSON on one line."""
+    """Prints the content as it is stored: text as text, everything else as JSON on one line."""
     sys.stdout.flush()
     content = message.content
     body = content.encode() if isinstance(content, str) else msgspec.json.encode(content)
@@ -236,7 +236,7 @@ def print_raw(message: Message) -> None:
 
 
 def print_messages_json(conversation: Conversation, messages: Iterator[Message]) -> None:
-    """One JSON document with any number of messages, in constant memory."""
+    """Prints one JSON document with any number of messages, in constant memory."""
     write = sys.stdout.buffer.write
     write(b'{"conversation":' + msgspec.json.encode(conversation) + b',"messages":[')
     for number, message in enumerate(messages):
@@ -245,10 +245,10 @@ def print_messages_json(conversation: Conversation, messages: Iterator[Message])
     sys.stdout.buffer.flush()
 
 
-# How far long work has come: a bar on stderr where a person looks at it, else nothing
+# Progress, as a bar on stderr if that is a terminal
 
 OnProgress = Callable[[int], None]
-"""Told how much is done, in all."""
+"""Called with the total amount of work done so far."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The command that finds: `search`."""
+"""The command `search`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def search(
     query: Annotated[str, Parameter(help='Words, "phrases", prefix*, -not, a OR b.')],
     /,
     *,
-    conversation: Annotated[str | None, Parameter(name=["--conversation", "-c"], help="Only in this one.")] = None,
+    conversation: Annotated[
+        str | None, Parameter(name=["--conversation", "-c"], help="Only in this conversation.")
+    ] = None,
     agent: Annotated[str | None, Parameter(help="Only in conversations of this agent.")] = None,
     metadata: Annotated[
         list[str] | None,
@@ -31,21 +33,25 @@ def search(
     since: Annotated[str | None, Parameter(help="Not older than this: 30d, 12h, or a date.")] = None,
     until: Annotated[str | None, Parameter(help="Older than this.")] = None,
     all_branches: Annotated[
-        bool, Parameter(negative="", show_default=False, help="Not only the active branches.")
+        bool, Parameter(negative="", show_default=False, help="Search all branches, not only the active ones.")
     ] = False,
-    mode: Annotated[SearchMode, Parameter(help="By words, by meaning, or by both; the last two embed.")] = "words",
+    mode: Annotated[
+        SearchMode, Parameter(help="By words, by meaning, or by both; the latter two need an embedder.")
+    ] = "words",
     embedder: EmbedderName = None,
     match: Annotated[
-        WordMatch | None, Parameter(help="All of the words (for words alone), or any (for both).", show_default=False)
+        WordMatch | None,
+        Parameter(help="Match all words (default for words), or any (default for both).", show_default=False),
     ] = None,
-    order: Annotated[SearchOrder, Parameter(help="The best first, or the newest.")] = "relevance",
+    order: Annotated[SearchOrder, Parameter(help="Best first, or newest first.")] = "relevance",
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 10,
-    cursor: Annotated[str | None, Parameter(help="Go on after this: the end of the page before.")] = None,
+    cursor: Annotated[str | None, Parameter(help="Continue after this cursor of the previous page.")] = None,
     context: Context,
 ) -> None:
-    """Search what was said.
+    """Search messages.
 
-    --user searches one user's conversations. Pages: what is printed after "more:" gives the next one.
+    --user searches one user's conversations. If there are more hits, the option for the next page is printed after
+    "more:".
     """
     with context.open(embedder=load_embedder(embedder)) as store:
         hits = store.search(
@@ -102,13 +108,13 @@ def _print(hits: Hits) -> None:
         screen.print(head, soft_wrap=True)
         screen.print(_snippet(hit), soft_wrap=True)
     if not hits.complete:
-        output.print_note("not everything was looked at: narrow the search, or take --order newest")
+        output.print_note("not everything was searched: narrow the search, or use --order newest")
     if hits.next_cursor is not None:
         output.print_note(f"more: --cursor {hits.next_cursor}")
 
 
 def _snippet(hit: Hit) -> Any:
-    """The snippet on one line, what was found in colour. Each character stays one character, so places stay places."""
+    """Returns the snippet on one line, with its matches in colour. Replacements keep the length, so offsets stay."""
     from rich.text import Text
 
     snippet = hit.snippet

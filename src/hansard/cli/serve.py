@@ -1,4 +1,4 @@
-"""The store behind HTTP: `serve`, `demo`, `mcp`, `keys`."""
+"""Commands of the server: `serve`, `demo`, `mcp`, `keys`."""
 
 from __future__ import annotations
 
@@ -29,40 +29,44 @@ def serve(
     url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
     /,
     *,
-    host: Annotated[str, Parameter(help="The address to listen on. The default is this machine alone.")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="The port; 0 takes a free one.")] = 8787,
+    host: Annotated[
+        str, Parameter(help="The address to listen on. By default, only this machine can connect.")
+    ] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="The port; 0 selects a free one.")] = 8787,
     keys: Annotated[
-        Path | None, Parameter(name="--keys", help="The file of keys: $HANSARD_KEYS, else hansard-keys.json.")
+        Path | None, Parameter(name="--keys", help="The key file: $HANSARD_KEYS, else hansard-keys.json.")
     ] = None,
     require_key: Annotated[
-        bool, Parameter(negative="", help="Demand a key on this machine too, even when there is none yet.")
+        bool, Parameter(negative="", help="Require a key on this machine, too, even if none exists yet.")
     ] = False,
-    jwks: Annotated[str | None, Parameter(help="Address or path of the keys by which tokens are checked.")] = None,
-    jwt_issuer: Annotated[str | None, Parameter(help="Who must have issued a token.")] = None,
-    jwt_audience: Annotated[str | None, Parameter(help="Whom a token must be for.")] = None,
+    jwks: Annotated[str | None, Parameter(help="URL or path of the JSON Web Key Set that verifies tokens.")] = None,
+    jwt_issuer: Annotated[str | None, Parameter(help="The required issuer of tokens.")] = None,
+    jwt_audience: Annotated[str | None, Parameter(help="The required audience of tokens.")] = None,
     cors_origin: Annotated[
-        tuple[str, ...], Parameter(negative="", help="A web page's origin that browsers may let in; may be repeated.")
+        tuple[str, ...], Parameter(negative="", help="Origin of a web page that may use the API; may be repeated.")
     ] = (),
     upstream: Annotated[
         str | None, Parameter(help="A model endpoint, such as https://api.openai.com/v1; its key is $OPENAI_API_KEY.")
     ] = None,
     model: Annotated[
-        str | None, Parameter(help="The model at --upstream that answers on the page; without one, an echo does.")
+        str | None, Parameter(help="The model at --upstream that answers on the page; by default, an echo answers.")
     ] = None,
-    max_relays: Annotated[int, Parameter(help="Live sessions that a process passes on to it at a time.")] = 100,
+    max_relays: Annotated[int, Parameter(help="Live sessions that a process may relay to it at a time.")] = 100,
     embedder: EmbedderName = None,
-    audit_log: Annotated[Path | None, Parameter(help="Where to write who read, wrote and erased what.")] = None,
-    workers: Annotated[int, Parameter(help="Processes that serve one store. More than one needs a shared store.")] = 1,
+    audit_log: Annotated[Path | None, Parameter(help="The file of the audit log.")] = None,
+    workers: Annotated[
+        int, Parameter(help="Number of processes. More than one needs a store that processes can share.")
+    ] = 1,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Parameter(help="How much to log on stderr, as JSON: every request from info on."),
+        Parameter(help="The log level; logs are JSON on stderr. Level info logs every request."),
     ] = "warning",
     context: Context,
 ) -> None:
     """Serve a store over HTTP.
 
-    A page at /, the API under /api/v1, the wire of OpenAI under /v1, and the checks /healthz and /readyz. Without
-    keys it serves this machine alone. Ctrl-C stops it. The store is made when it is missing.
+    A web page at /, the API under /api/v1, OpenAI's wire format under /v1, and the checks /healthz and /readyz. Without
+    keys, it serves only this machine. Ctrl-C stops it. A missing store is created.
     """
     if not 0 <= port <= 65535:
         raise ValidationError(f"--port is {port}: it must be between 0 and 65535")
@@ -108,10 +112,10 @@ def demo(
     *,
     context: Context,
 ) -> None:
-    """Store a sample to look at.
+    """Store sample data.
 
-    Several agents, tools, pictures, branches, Chinese and Japanese, and a long conversation. Filling it in twice stores
-    it once; `hansard serve` shows it.
+    Several agents, tools, images, branches, Chinese and Japanese, and a long conversation. Loading it twice stores it
+    once; `hansard serve` shows it.
     """
     import asyncio
 
@@ -138,7 +142,7 @@ def mcp(
 ) -> None:
     """Serve conversations as tools of the Model Context Protocol, on stdin and stdout.
 
-    A model may list, search and read what --tenant and --user see, and nothing else.
+    A model may list, search and read the conversations in the view of --tenant and --user.
     """
     try:
         from hansard.server.mcp import run_stdio
@@ -154,26 +158,26 @@ def keys(
         Literal["list", "create", "revoke"], Parameter(name="ACTION", help="list, create or revoke.")
     ] = "list",
     name: Annotated[
-        str | None, Parameter(name="NAME", help="What the new key is for; or the id or name of the one to revoke.")
+        str | None, Parameter(name="NAME", help="The name of the new key; or the id or name of the one to revoke.")
     ] = None,
     /,
     *,
-    scopes: Annotated[str, Parameter(help="What it may: read, write, admin, with commas between.")] = "read,write",
+    scopes: Annotated[str, Parameter(help="Its scopes: read, write, admin, separated by commas.")] = "read,write",
     operator: Annotated[
-        bool, Parameter(negative="", help="Bound to no tenant: it opens all of them, and the routes under /admin.")
+        bool, Parameter(negative="", help="Bound to no tenant: valid for all tenants and the routes under /admin.")
     ] = False,
-    rate: Annotated[int | None, Parameter(help="Requests a minute.")] = None,
-    daily_bytes: Annotated[int | None, Parameter(help="Bytes that it may send a day.")] = None,
-    days: Annotated[float | None, Parameter(help="How long it is valid. Without it: until it is revoked.")] = None,
+    rate: Annotated[int | None, Parameter(help="Requests per minute.")] = None,
+    daily_bytes: Annotated[int | None, Parameter(help="Bytes that it may send per day.")] = None,
+    days: Annotated[float | None, Parameter(help="How many days it is valid. By default, until it is revoked.")] = None,
     file: Annotated[
         Path | None,
-        Parameter(name=("--keys", "--file"), help="The file of keys: $HANSARD_KEYS, else hansard-keys.json."),
+        Parameter(name=("--keys", "--file"), help="The key file: $HANSARD_KEYS, else hansard-keys.json."),
     ] = None,
     context: Context,
 ) -> None:
-    """Make, list and revoke the keys of a server.
+    """Create, list and revoke the keys of a server.
 
-    A key is bound to the tenant and the user that --tenant and --user name. Its secret is shown once, and kept nowhere.
+    A key is bound to the tenant and the user that --tenant and --user name. Its secret is shown once and not stored.
     """
     found = KeyFile(file or default_path())
     if action == "list":
@@ -227,11 +231,11 @@ def _create(
         output.print_json({"key": token, **_shown(key)})
         return
     output.print_line(token)
-    output.print_note(f"This is the only time that the key {key.id} is shown. It may {', '.join(key.scopes)}.")
+    output.print_note(f"The key {key.id} is shown only this once. Its scopes: {', '.join(key.scopes)}.")
 
 
 def _shown(key: Key) -> dict[str, Any]:
-    """Everything but the hash."""
+    """Returns the key without its hash."""
     shown = structs.asdict(key)
     del shown["sha256"]
     return shown

@@ -1,4 +1,4 @@
-"""Commands that look: `conversations`, `show`, `branches`, `watch`."""
+"""Commands that show conversations: `conversations`, `show`, `branches`, `watch`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def conversations(
         list[str] | None,
         Parameter(negative="", show_default=False, help="key=value that must be in the metadata; may be repeated."),
     ] = None,
-    archived: Annotated[Archived, Parameter(help="Archived ones as well, or only those.")] = "no",
+    archived: Annotated[Archived, Parameter(help="Include archived ones (both), or show only those (yes).")] = "no",
     sort: Annotated[
-        ConversationSort, Parameter(help="By the last message, or by the last change.")
+        ConversationSort, Parameter(help="Sort by the last message, or by the last change.")
     ] = "last_message_at",
     order: Annotated[Order, Parameter(help="Newest first, or oldest first.")] = "desc",
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 20,
-    after: Annotated[str | None, Parameter(help="Go on after this cursor: the end of the page before.")] = None,
-    before: Annotated[str | None, Parameter(help="Go back before this cursor.")] = None,
+    after: Annotated[str | None, Parameter(help="Continue after this cursor of the previous page.")] = None,
+    before: Annotated[str | None, Parameter(help="The page before this cursor.")] = None,
     context: Context,
 ) -> None:
     """List conversations, newest first.
 
-    --user shows one user's. Pages: what is printed after "more:" gives the next one.
+    --user shows one user's. If there are more, the option for the next page is printed after "more:".
     """
     with context.open() as store:
         page = store.list_conversations(
@@ -88,7 +88,7 @@ def show(
 ) -> None:
     """Show a conversation and its newest messages.
 
-    With --json, large base64 stands in the content as it came; else what was moved out is only named.
+    With --json, content includes large base64 as it was sent; otherwise, blobs are only named.
     """
     with context.open() as store:
         conversation = store.get_conversation(id)
@@ -158,13 +158,13 @@ def watch(
     id: Annotated[str, Parameter(help="The conversation.")],
     /,
     *,
-    after: Annotated[str | None, Parameter(help="Begin after this message; without it, with the next one.")] = None,
+    after: Annotated[str | None, Parameter(help="Start after this message; by default, with the next new one.")] = None,
     branch: Annotated[str | None, Parameter(help="Another branch than the active one.")] = None,
     context: Context,
 ) -> None:
     """Show messages as they arrive.
 
-    From any process, until Ctrl-C. A message in progress comes again as it grows. With --json, one message a line.
+    From any process, until Ctrl-C. A message in progress is shown again as it grows. With --json, one message per line.
     """
     import asyncio
 

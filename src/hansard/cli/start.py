@@ -1,4 +1,4 @@
-"""The way in: quick where little is asked, and clear where the extra is missing."""
+"""The entry point. It answers `--version` without loading the other modules, and reports a missing extra."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> None:
         print(__version__)
         return
     try:
-        import rich  # noqa: F401  # the parts of it are imported where they are needed
+        import rich  # noqa: F401  # its modules are imported where they are needed
 
         from hansard.cli.app import run
     except ModuleNotFoundError as error:
@@ -33,10 +33,10 @@ def main() -> None:
 def _open_closed_streams() -> None:
     """Opens the null device for each standard stream that the caller has closed, as `2>&-` and some daemons do.
 
-    Python has None for such a stream, and the next file that is opened, such as a store's, would take its number.
+    Such a stream is None in Python, and the next opened file, such as a store's, would get its file descriptor.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The lowest number that is free: the one that the stream would have.
+            # The lowest free descriptor is the one of the stream.
             number = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # until the end

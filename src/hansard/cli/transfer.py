@@ -1,4 +1,4 @@
-"""Commands that move conversations: `export`, `import`, `copy`, `backup`, `restore`."""
+"""Commands that transfer conversations: `export`, `import`, `copy`, `backup`, `restore`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 OnConflictOption = Annotated[
     OnConflict,
-    Parameter(help="What is there already with other content is left alone and reported, or ends the command."),
+    Parameter(help="Skip and report what exists with other content, or stop with an error."),
 ]
-_RESUME = "stopped. Nothing is lost: run the same command again, and it goes on where it ended."
+_RESUME = "stopped. Nothing is lost: run the same command again to continue."
 
 
 def export(
-    *ids: Annotated[str, Parameter(help="Only these conversations; without any, all.")],
+    *ids: Annotated[str, Parameter(help="Only these conversations; by default, all.")],
     agent: Annotated[str | None, Parameter(help="Only the conversations of this agent.")] = None,
     out: Annotated[
         Path | None, Parameter(name=["--output", "-o"], help="Write to this file instead of stdout.")
@@ -41,10 +41,10 @@ def export(
     force: Annotated[bool, Parameter(negative="", show_default=False, help="Replace a file that exists.")] = False,
     context: Context,
 ) -> None:
-    """Write conversations as JSON Lines, lossless.
+    """Write conversations as JSON Lines, without loss.
 
-    With branches, blobs, summaries and records: see docs/reference/export-format.md. --tenant and --user choose whose.
-    A file appears only when it is complete.
+    Includes branches, blobs, summaries and records: see docs/reference/export-format.md. --tenant and --user choose
+    whose. A file is created only when it is complete.
     """
     chosen = list(ids) or None
     with context.open() as store:
@@ -67,7 +67,7 @@ def export(
 
 @contextmanager
 def _output_file(path: Path | None, force: bool) -> Iterator[IO[bytes]]:
-    """Stdout, or a new file that takes its name only when it is whole."""
+    """Yields stdout, or a temporary file that is renamed when it is complete."""
     if path is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
@@ -108,11 +108,11 @@ def import_(
     ] = False,
     context: Context,
 ) -> int:
-    """Store what `export` or another program has written.
+    """Import what `export` or another program wrote.
 
     ChatGPT, Claude, Codex, Open WebUI and others are recognised: see docs/howto/import.md. What is stored already is
-    passed over: a command that was stopped is simply repeated, and a newer file adds only what is new. Exit code 5 when
-    there were conflicts. The store is created when it is missing.
+    skipped, so that an interrupted import can be repeated and a newer file adds only what is new. Exit code 5 if there
+    were conflicts. A missing store is created.
     """
     path = None if file == STDIN else Path(file)
     if path is not None and not path.exists():
@@ -123,7 +123,7 @@ def import_(
         raise ValidationError("--agent, --dry-run, --strict and --map are for other programs' files, not for an export")
     with context.open(create=True) as store, _lines(path, context) as lines, _resumable():
         report = store.import_(lines, on_conflict=on_conflict, verify=verify)
-    how = "everything was read back and is the same" if verify else "hashes and counts agree"
+    how = "everything was read back and is equal" if verify else "hashes and counts agree"
     return _finish(report, "Imported", how, context)
 
 
@@ -138,7 +138,7 @@ def _lines(path: Path | None, context: Context) -> Iterator[IO[bytes] | Counting
 
 
 class CountingReader:
-    """A file that tells how much of it was read."""
+    """A file that reports how much of it was read."""
 
     def __init__(self, file: IO[bytes], progress: output.OnProgress) -> None:
         self._file = file
@@ -173,7 +173,7 @@ def _finish(report: Report, verb: str, how: str, context: Context) -> int:
 
 def copy(
     source: Annotated[str, Parameter(name="FROM", help="The URL of the store to copy.")],
-    target: Annotated[str, Parameter(name="TO", help="The URL of the store to copy to. It is made when missing.")],
+    target: Annotated[str, Parameter(name="TO", help="The URL of the store to copy to. A missing one is created.")],
     /,
     *,
     agent: Annotated[str | None, Parameter(help="Only the conversations of this agent.")] = None,
@@ -183,11 +183,11 @@ def copy(
     on_conflict: OnConflictOption = "skip",
     context: Context,
 ) -> int:
-    """Copy a store into another, of any kind.
+    """Copy a store to another, of any kind.
 
-    Exactly, where the other one can, and verified by reading it back. Can be stopped and repeated: it goes on where it
-    ended, and adds what was written since. --tenant and --user copy only that tenant's or user's. Exit code 5 when
-    there were conflicts, 6 when what was stored differs.
+    The copy is exact if the target supports it, and verified by reading it back. It can be stopped and repeated: it
+    continues, and adds what was written since. --tenant and --user copy only that tenant or user. Exit code 5 if there
+    were conflicts, 6 if the stored data differs.
     """
     if all_tenants and (context.tenant or context.user or agent):
         raise ValidationError("--all-tenants copies everything: leave --tenant, --user and --agent out")
@@ -209,7 +209,7 @@ def copy(
                     on_conflict=on_conflict,
                     progress=moved,
                 )
-    return _finish(report, "Copied", "everything was read back and is the same", context)
+    return _finish(report, "Copied", "everything was read back and is equal", context)
 
 
 def _tenant(store: sync.Store, context: Context) -> sync.Store:
@@ -217,14 +217,14 @@ def _tenant(store: sync.Store, context: Context) -> sync.Store:
 
 
 def backup(
-    file: Annotated[Path, Parameter(help="The new file; a folder for a file: store. Nothing is replaced.")],
+    file: Annotated[Path, Parameter(help="The new file; a folder for a file: store. It must not exist.")],
     /,
     *,
     context: Context,
 ) -> None:
-    """Copy the whole store into a file.
+    """Copy the whole store to a file.
 
-    All tenants, consistent, while others go on writing. `restore` brings it back.
+    The copy contains all tenants and is consistent, while writes continue. `restore` restores it.
     """
     context.refuse_user()
     with context.open_whole() as store:
@@ -242,9 +242,9 @@ def restore(
     *,
     context: Context,
 ) -> int:
-    """Bring back what `backup` or `export` wrote.
+    """Restore what `backup` or `export` wrote.
 
-    A backup becomes the store at --url, where there must be none yet: nothing is overwritten. An export is imported.
+    A backup becomes the store at --url, which must not exist: nothing is overwritten. An export is imported.
     """
     if not file.exists():
         raise NotFound(f"there is no file {file}")
@@ -259,7 +259,7 @@ def restore(
     return 0
 
 
-# A backup back in its place: copied beside it, tried, and only then given its name
+# A backup is copied next to its target, checked, and then renamed
 
 Kind = Literal["sqlite", "file"]
 
@@ -268,17 +268,17 @@ _SQLITE_SUFFIXES = ("", "-wal", "-shm")
 
 
 def kind_of(backup: Path) -> Kind | None:
-    """Which backend wrote the backup; None when it is something else."""
+    """Returns which backend wrote the backup; None if it is not a backup."""
     if backup.is_dir():
         if not (backup / STORE_FILE).exists():
-            raise FormatMismatch(f"the folder {backup} is not a backup: it holds no {STORE_FILE}", wanted=STORE_FILE)
+            raise FormatMismatch(f"the folder {backup} is not a backup: it has no {STORE_FILE}", wanted=STORE_FILE)
         return "file"
     with backup.open("rb") as opened:
         return "sqlite" if opened.read(len(_MAGIC)) == _MAGIC else None
 
 
 def restore_backup(backup: Path, kind: Kind, url: str) -> Path:
-    """The file or folder that the URL names. Never over one that exists."""
+    """Restores a backup to the file or folder of the URL, and returns it. Never overwrites one that exists."""
     target = path_of(url)
     if target is None or Url(url).scheme != kind:
         raise Unsupported(
@@ -311,7 +311,7 @@ def _copy(backup: Path, part: Path) -> None:
 
 
 def _check_backup(part: Path, kind: Kind) -> None:
-    """Opens the copy as a store, so that a damaged or foreign file is noticed before it has a name."""
+    """Opens the copy as a store, to detect a damaged or foreign file before it is renamed."""
     from hansard import sync
 
     slashes = ":///" if kind == "sqlite" else "://"
@@ -324,13 +324,13 @@ def _check_backup(part: Path, kind: Kind) -> None:
 
 
 def _rename_to_target(part: Path, target: Path) -> None:
-    """Gives the copy its name, unless something took it meanwhile."""
+    """Renames the copy, unless the target was created meanwhile."""
     try:
         if part.is_dir():
-            # Takes the place of an empty folder, but of nothing else.
+            # Replaces an empty folder, but nothing else.
             part.rename(target)
         else:
-            # A link, not a rename, which would replace a file that appeared just now.
+            # A link, because a rename would replace a file that was created meanwhile.
             os.link(part, target)
     except OSError as error:
         if target.exists():

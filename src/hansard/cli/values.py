@@ -1,4 +1,4 @@
-"""Values between the command line and the store: ages, JSON, text that is safe to show."""
+"""Conversions between the command line and the store: ages, JSON, text that is safe to print."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import msgspec
 from hansard.errors import ValidationError
 
 STDIN = "\0stdin"
-"""Stands for a lone hyphen. No argument can contain it."""
+"""Replaces a lone hyphen. Arguments cannot contain a null character."""
 
 _AGE = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def moment(text: str, what: str) -> datetime | timedelta:
-    """An age such as `30d`, or a date or time; without a zone it is local."""
+    """Parses an age such as `30d`, or a date or time, which is local unless it has a zone."""
     found = _AGE.fullmatch(text.strip().lower())
     if found:
         try:
@@ -41,7 +41,7 @@ def json_value(text: str, what: str) -> Any:
 
 
 def pairs(items: Sequence[str] | None, what: str) -> dict[str, Any]:
-    """`key=value` arguments. A value that is JSON is taken as such: `n=5`, `on=true`, `x="5"`."""
+    """Parses `key=value` arguments. A value may be JSON: `n=5`, `on=true`, `x="5"`."""
     found = {}
     for item in items or ():
         key, equals, value = item.partition("=")
@@ -55,20 +55,20 @@ def pairs(items: Sequence[str] | None, what: str) -> dict[str, Any]:
 
 
 def read_stdin() -> str:
-    """All of stdin as text, without the line end that an editor or echo adds."""
+    """Returns all of stdin as text, without the line end that an editor or echo adds."""
     try:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise ValidationError(f"what came from stdin is not UTF-8 text: {error}") from error
+        raise ValidationError(f"stdin is not UTF-8 text: {error}") from error
     return text.removesuffix("\n").removesuffix("\r")
 
 
 _CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
 _CONTROLS |= {127: "␡"} | dict.fromkeys(range(0x80, 0xA0), "�")
-# Marks that reorder what stands around them could make text read as something else.
+# Bidirectional controls can make text look like other text.
 _CONTROLS |= dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "�")
 
 
 def visible(text: str) -> str:
-    """Text without characters that a terminal would obey."""
+    """Returns the text without characters that control a terminal."""
     return text.translate(_CONTROLS)
