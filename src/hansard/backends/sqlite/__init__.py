@@ -1,6 +1,6 @@
-"""The embedded default. Begin with `storage.py`; `transaction.py` is what operations see of it.
+"""The embedded default storage. Begin with `storage.py`; operations see `transaction.py`.
 
-`engine.py` says how writes are grouped.
+`engine.py` explains how writes are grouped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SqliteBackend(StoredBackend[SqliteStorage]):
         storage = SqliteStorage(path, durability=durability, blocking=blocking, upgrade=upgrade)
         super().__init__(storage, append=storage.append)
 
-    # Two frequent reads, which need less of the conversation than its state.
+    # Two frequent reads that need only a part of the conversation's state.
 
     async def get_conversation(self, context: Context, id: str) -> Conversation | None:
         return await self.storage.get_conversation(context, id)

@@ -1,7 +1,7 @@
-"""A copy of the database file that is whole or not there.
+"""A copy of the database file that is either complete or absent.
 
-The copy grows under a temporary name beside its target and gets its real name when all of it is on the disk. So a full
-disk, an error or a crash never leaves a part of a store under the name of a backup.
+The copy is written under a temporary name next to its target and renamed when all of it is on the disk. So a full disk,
+an error or a crash never leaves an incomplete store under the name of a backup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hansard.errors import Unavailable, ValidationError
 
 _TEMPORARY = ".tmp"
 _OLD = 3600.0
-"""A temporary file that was not written to for so many seconds belongs to a backup that was killed."""
+"""A temporary file without writes for this many seconds belongs to a backup that was killed."""
 
 
 def backup(connection: sqlite3.Connection, target: Path) -> None:
@@ -53,14 +53,14 @@ def _remove_leftovers(target: Path) -> None:
 
 def _copy(connection: sqlite3.Connection, partial: Path) -> None:
     with closing(sqlite3.connect(partial)) as copy:
-        # A copy that breaks off is thrown away, and a whole one is synced at once: it needs no journal.
+        # An interrupted copy is discarded, and a complete one is synced at once: it needs no journal.
         copy.execute("PRAGMA journal_mode = OFF")
         copy.execute("PRAGMA synchronous = OFF")
         connection.backup(copy)
 
 
 def _publish(partial: Path, target: Path) -> None:
-    """Gives the copy its name, unless somebody else has taken it meanwhile."""
+    """Gives the copy its name, unless another process has taken it meanwhile."""
     _sync(partial)
     try:
         os.link(partial, target)

@@ -1,9 +1,10 @@
-"""A look at everything that is stored: is each conversation right, and does the search index say what its messages do?
+"""Checks everything that is stored: each conversation, and the search index against its messages.
 
-On one snapshot. To ask the index about each message would take longer the larger it is, so the two are compared by two
-walks, over the messages in the order of conversations and over the index in the order of terms. Every term at its place
-adds a number to the sum of its message on the one walk, and takes it off on the other: what is not nothing in the end
-differs. Now and then a term is also looked up. The walks keep step, so that whoever looks on sees how far both are.
+It works on one snapshot. Looking up each message in the index would take longer the larger it is, so the two are
+compared by two walks, over the messages in the order of conversations and over the index in the order of terms. Every
+term at its position adds a number to the sum of its message on one walk, and subtracts it on the other: a sum that is
+not zero in the end is a difference. Some terms are also looked up. The walks advance together, so that the progress
+covers both.
 """
 
 from __future__ import annotations
@@ -25,33 +26,33 @@ from hansard.errors import Corrupt, HansardError
 from hansard.model import Problem
 
 _PAGE = 20
-"""Conversations that are looked at in one step."""
+"""Conversations that are checked in one step."""
 _BLOBS = 4
-"""Blobs that are looked at in one step: each may be large."""
+"""Blobs that are checked in one step: each may be large."""
 _TERMS = 200_000
-"""Terms of the index that are looked at in one step, when all messages were."""
+"""Terms of the index that are checked in one step, after all messages."""
 _SOME = 1_000
-"""Terms of the index of which one is looked up."""
+"""One of this many terms of the index is looked up."""
 _NAMED = 100
-"""Messages that are named one by one, of those that the index has wrong."""
+"""Messages that are named one by one, of those with wrong index entries."""
 _WEIGHTS = {"words": 1, "more": 3, "owner": 5}
 _REMEDY = "run `hansard reindex`"
 
 
 class Audit:
-    """One look at a store, or at one tenant of it, step by step. It has a connection of its own, which it closes."""
+    """One check of a store, or of one tenant, step by step. It has a connection of its own, which it closes."""
 
     def __init__(self, connection: sqlite3.Connection, tenant: str | None) -> None:
         self.seen = 0
-        """Conversations that were looked at."""
+        """Conversations checked so far."""
         self._connection = connection
         self._tenant = tenant
         self._steps = self._all()
         self._lock = threading.Lock()
-        """Whoever waited for a step may be gone, and close before it has ended."""
+        """The caller that waited for a step may be cancelled, and close before the step has ended."""
 
     def step(self) -> list[Problem] | None:
-        """What the next step finds; None when there is none."""
+        """Returns the problems of the next step; None after the last."""
         with self._lock:
             return next(self._steps, None)
 
@@ -80,7 +81,7 @@ class Audit:
         yield comparison.differences()
 
     def _blobs(self) -> Iterator[list[Problem]]:
-        """Every blob, a few at a time, also those that no message refers to."""
+        """Checks every blob, a few at a time, including those that no message refers to."""
         after = 0
         while page := self._connection.execute(QUERIES["blobs_of_tenant"], (self._tenant, after, _BLOBS)).fetchall():
             yield [
@@ -92,7 +93,7 @@ class Audit:
 
 
 def _last_of(after: int, page: Sequence[Row]) -> int:
-    """The place behind a page of rows. In a damaged file it may lie before the last one, and a walk would never end."""
+    """Returns the last row number of a page. In a damaged file it may not increase, and a walk would never end."""
     last: int = page[-1][0]
     if last <= after:
         raise Unreadable(f"rows are not in the order of their numbers: {last} comes after {after}")
@@ -100,29 +101,29 @@ def _last_of(after: int, page: Sequence[Row]) -> int:
 
 
 class IndexAudit:
-    """What the messages should have in the index, compared with what it has."""
+    """Compares the terms that the messages should have in the index with those that it has."""
 
     def __init__(self, connection: sqlite3.Connection, tenant: str | None) -> None:
         self._connection = connection
         self._between = (0, 1 << 63) if tenant is None else index.entry_range(connection, tenant) or (1, 0)
         self._sums: dict[int, int] = {}
         self._ahead = 0
-        """Terms of messages that the walk over the index has not made up for."""
+        """The sums of messages' terms that the walk over the index has not cancelled yet."""
         self._unreadable: set[int] = set()
-        """Conversations of which nobody can say what the index should have."""
+        """Conversations whose messages cannot be decoded, so their terms are unknown."""
         self._is_comparable = self.is_open = index.state_of(connection).is_ours
         connection.execute("PRAGMA query_only = OFF")
         connection.execute("CREATE VIRTUAL TABLE temp.search_terms USING fts5vocab (main, search, instance)")
         connection.execute("PRAGMA query_only = ON")
         self._terms = self._all_terms()
         self._unfound = 0
-        """Terms that the walk came by, and that are not found where they stand."""
+        """Terms of the walk that a lookup does not find."""
 
     def _all_terms(self) -> Iterator[tuple[str, int, str, int]]:
         yield from self._connection.execute(QUERIES["walk_search_terms"])
 
     def add(self, pk: int, user_id: str | None) -> None:
-        """What the messages of a conversation should have."""
+        """Adds the terms that the messages of a conversation should have."""
         for entry, *row in self._connection.execute(QUERIES["indexed_of_conversation"], (pk,)):
             columns = columns_of(index.text_of(row), user_id, pk)
             value = 0
@@ -139,7 +140,7 @@ class IndexAudit:
         return self.walk(self._ahead)
 
     def walk(self, terms: int) -> list[Problem]:
-        """What the index has, as far as that."""
+        """Walks over this many terms of the index."""
         if not self.is_open:
             return []
         walked = 0
@@ -163,7 +164,7 @@ class IndexAudit:
                 self._sums[entry] = self._sums.get(entry, 0) - _WEIGHTS[column] * hash(term) * (offset + 1)
 
     def _is_found(self, term: str, entry: int, column: str, _: int) -> bool:
-        """As a search finds it, which goes another way than the walk."""
+        """Looks a term up as a search does, which reads other pages than the walk."""
         row = self._connection.execute(QUERIES["is_search_entry"], (f'{column} : "{term}"', entry)).fetchone()
         return row is not None
 
@@ -187,7 +188,10 @@ class IndexAudit:
         return problems
 
     def _home(self, entry: int) -> tuple[int, str, str, str] | None:
-        """The message of an entry: its conversation, tenant, conversation's id and id. None where none is listed."""
+        """Returns the message of an entry: its conversation, tenant, conversation's id and id.
+
+        None if none is listed.
+        """
         found: tuple[int, str, str, str] | None = self._connection.execute(
             QUERIES["message_of_search_entry"], (entry & index.N_MASK, entry)
         ).fetchone()
@@ -195,7 +199,7 @@ class IndexAudit:
 
 
 def _check_file(connection: sqlite3.Connection) -> list[Problem]:
-    """SQLite's own look at the file."""
+    """Runs SQLite's own check of the file."""
     try:
         found = connection.execute("PRAGMA integrity_check").fetchall()
     except sqlite3.DatabaseError as error:
@@ -206,7 +210,7 @@ def _check_file(connection: sqlite3.Connection) -> list[Problem]:
 def _check_conversation(
     connection: sqlite3.Connection, pk: int, tenant: str, id: str, comparison: IndexAudit
 ) -> Iterator[Problem]:
-    """Our own look at a conversation: counts, order, branches, bodies, blobs."""
+    """Checks a conversation: counts, order, branches, bodies, blobs."""
     where = f"{tenant}/{id}"
     try:
         entry = find_state(connection, tenant, id)

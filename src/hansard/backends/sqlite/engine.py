@@ -1,11 +1,11 @@
-"""One database file in this process: one connection that writes, a few that read, and group commit.
+"""One database file in this process: one writing connection, a few reading ones, and group commit.
 
 Every write is a *job*: a function of the `SqliteWriter` that runs inside a transaction. The blocking API runs its job
-in the calling thread. The async API gathers the jobs of one turn of the event loop and puts them into a queue
-together; one thread takes whatever has queued up while the last commit ran, runs all of it in one transaction,
-commits once, and wakes each event loop once. A job that is refused by the rules has changed nothing, and the others
-go on; any other failure rolls the transaction back and runs its jobs one by one. All stores of a process that open
-the same file share one engine, and so one lock.
+in the calling thread. The async API gathers the jobs of one turn of the event loop and queues them together; one thread
+takes everything that was queued during the last commit, runs it in one transaction, commits once, and wakes each event
+loop once. A job that the rules refuse has changed nothing, and the others continue; any other failure rolls the
+transaction back and runs its jobs one by one. All stores of a process that open the same file share one engine, and so
+one lock.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ T = TypeVar("T")
 _MAX_BATCH = 512
 _IDLE_READERS = 4
 _IDLE_SECONDS = 0.05
-"""When nothing was written for so long, the index is filled."""
+"""Seconds without a write after which the index is filled."""
 _MAX_UNINDEXED = 1_000_000
-"""With so many waiting, the index is filled although there is more to write."""
+"""With this many waiting messages, the index is filled although more writes are queued."""
 _BULK = 50
-"""Whoever appends so many at once is loading: the index can wait until that is done."""
+"""Above this batch size, assume a bulk load and postpone indexing."""
 
 _log = logging.getLogger(__name__)
 
 
 class WriteJob(Generic[T]):
-    """A write on its way, and what became of it."""
+    """A write in progress, and its result."""
 
     __slots__ = ("error", "future", "run", "value")
 
@@ -76,7 +76,7 @@ _engines_lock = threading.Lock()
 
 
 def open_engine(path: Path, durability: str, *, upgrade: bool) -> SqliteEngine:
-    """The engine of a file, shared by all that have it open with the same durability."""
+    """Returns the engine of a file, shared by all stores that open it with the same durability."""
     key = f"{os.path.realpath(path)}?{durability}"
     with _engines_lock:
         engine = _engines.get(key)
@@ -87,7 +87,7 @@ def open_engine(path: Path, durability: str, *, upgrade: bool) -> SqliteEngine:
 
 
 def _reset_after_fork() -> None:
-    # A forked child must not touch its parent's connections; it opens its own.
+    # A forked child must not use its parent's connections; it opens its own.
     global _engines_lock  # noqa: PLW0603
     _engines_lock = threading.Lock()
     _engines.clear()
@@ -104,7 +104,7 @@ class SqliteEngine:
         self.signals = Signals()
         self.commits = 0
         self.written = 0
-        """Jobs that those commits held."""
+        """The number of jobs in those commits."""
         self._key = key
         self._durability = durability
         self._pid = os.getpid()
@@ -120,19 +120,19 @@ class SqliteEngine:
         self._lock = threading.RLock()
         self._readers: list[ReadConnection] = []
         self._gathering: dict[asyncio.AbstractEventLoop, list[WriteJob[Any]]] = {}
-        """The jobs of the turn that each event loop is in."""
+        """The jobs of the current turn of each event loop."""
         self._queue: queue.SimpleQueue[list[WriteJob[Any]] | None] = queue.SimpleQueue()
         self._door = threading.Lock()
-        """Nothing enters the queue after its end."""
+        """Guards the queue: nothing is added after its end."""
         self._thread: threading.Thread | None = None
         self._closed = False
         self._cleaned = True
-        """Nothing of what the last transaction deleted is left in the search index."""
+        """True if the search index holds nothing of what the last transaction deleted."""
 
     def close(self) -> None:
-        """The last user of the engine ends it, after everything queued is done."""
+        """Releases the engine; its last user ends it, after all queued jobs."""
         if os.getpid() != self._pid:
-            # A forked child: the locks and connections are its parent's, and may be held for ever.
+            # A forked child: the locks and connections are its parent's, and may be held forever.
             return
         with _engines_lock:
             self.users -= 1
@@ -166,7 +166,7 @@ class SqliteEngine:
             connection.execute("BEGIN")
             return run(connection)
         except DRIVER as error:
-            # As `map_errors` does, without its generator: nothing but `append` is called as often.
+            # Like `map_errors`, without its generator: only `append` is called as often.
             raise translate(error, str(self.path)) from error
         finally:
             self._give_back(connection)
@@ -204,14 +204,14 @@ class SqliteEngine:
             return value
 
     def submit(self, run: Callable[[SqliteWriter], T]) -> asyncio.Future[T]:
-        """Runs a job on the writing thread, together with whatever else has queued up."""
+        """Runs a job on the writing thread, together with other queued jobs."""
         self._check_alive()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         job = WriteJob(run, future=future)
         gathered = self._gathering.get(loop)
         if gathered is None:
-            # The other tasks of this turn run before the hand-over: what they write goes with it.
+            # The other tasks of this turn run first: their jobs are submitted together with this one.
             self._gathering[loop] = [job]
             loop.call_soon(self._submit_gathered, loop)
         else:
@@ -243,7 +243,7 @@ class SqliteEngine:
     def _work(self) -> None:
         while (jobs := self._next()) is not None:
             last = False
-            # Nobody else takes from the queue: what is in it can be had.
+            # This thread is the only consumer, so `get()` cannot block here.
             while len(jobs) < _MAX_BATCH and not self._queue.empty():
                 more = self._queue.get()
                 if more is None:
@@ -253,7 +253,7 @@ class SqliteEngine:
             try:
                 self._execute(jobs)
             except BaseException as error:
-                # Nobody may be left waiting, neither they nor those who come.
+                # Every caller must get an answer, now and later.
                 self._give_up(jobs, error)
             _deliver(jobs)
             if last:
@@ -262,14 +262,14 @@ class SqliteEngine:
                 self._index()
 
     def _give_up(self, jobs: list[WriteJob[Any]], error: BaseException) -> None:
-        _log.error("a write to %s may have been stored, and broke off", self.path, exc_info=error)
+        _log.error("a write to %s failed unexpectedly, and may have been stored", self.path, exc_info=error)
         for job in jobs:
             if job.error is None:
                 job.error = Unavailable(f"{self.path}: {error!r}", retryable=False, outcome="unknown")
                 job.error.__cause__ = error
 
     def _next(self) -> list[WriteJob[Any]] | None:
-        """The next jobs. While there are none, the search index is filled."""
+        """Returns the next jobs. While there are none, fills the search index."""
         while self._writer.unindexed:
             try:
                 return self._queue.get(timeout=_IDLE_SECONDS)
@@ -278,7 +278,10 @@ class SqliteEngine:
         return self._queue.get()
 
     def _index(self, limit: int = index.PASS) -> None:
-        """One pass over what is not indexed. It may fail without harm: a search makes up for it, or says why not."""
+        """Runs one pass over the messages that are not indexed.
+
+        A failure is harmless: a search makes up for it, or reports it.
+        """
         with self._lock:
             try:
                 self._writer.unindexed = self._run_alone(lambda writer: index.index_some(writer, limit))
@@ -296,7 +299,7 @@ class SqliteEngine:
                 except BaseException:
                     self._writer.rollback()
                 else:
-                    # What follows the commit can no longer undo it.
+                    # Errors after the commit can no longer undo it.
                     self._conclude(jobs)
                     return
             for job in jobs:
@@ -306,7 +309,7 @@ class SqliteEngine:
                     job.error = error
 
     def _run_alone(self, run: Callable[[SqliteWriter], T]) -> T:
-        """One job in a transaction of its own."""
+        """Runs one job in a transaction of its own."""
         writer = self._writer
         try:
             writer.begin()
@@ -324,7 +327,10 @@ class SqliteEngine:
         return with_physically_gone(value, physically_gone=self._truncate_wal() and cleaned) if erases else value
 
     def _run_together(self, jobs: list[WriteJob[Any]]) -> None:
-        """Many jobs in one transaction. One that the rules refuse has changed nothing; any other failure is raised."""
+        """Runs many jobs in one transaction.
+
+        A job that the rules refuse has changed nothing; any other failure is raised.
+        """
         writer = self._writer
         writer.begin()
         for job in jobs:
@@ -339,7 +345,7 @@ class SqliteEngine:
         writer.commit()
 
     def _conclude(self, jobs: list[WriteJob[Any]]) -> None:
-        """After the commit of many: tells who waits, and seals the receipts."""
+        """After the commit of many jobs: wakes the waiters, and completes the receipts."""
         self._notify(self._writer, len(jobs))
         erasing = [job for job in jobs if job.has_erased]
         if erasing:
@@ -355,14 +361,14 @@ class SqliteEngine:
             self.signals.notify(key)
 
     def vacuum(self) -> None:
-        """Writes the file anew without its free pages. Readers go on; writers wait until it is done."""
+        """Rewrites the file without its free pages. Readers continue; writers wait until it is done."""
         self._check_alive()
         with self._lock, map_errors(str(self.path)):
             self._connection.execute("VACUUM")
             self._truncate_wal()
 
     def _truncate_wal(self) -> bool:
-        """After a deletion: moves the log into the file and empties it. False when a reader holds on to it."""
+        """After a deletion: moves the log into the file and truncates it. Returns False if a reader prevents it."""
         self.tails.clear()
         self._connection.execute("PRAGMA busy_timeout = 100")
         try:
@@ -375,7 +381,7 @@ class SqliteEngine:
 
 
 def has_erased(value: Any) -> bool:
-    """Whether a job has deleted something: then the deleted text shall not stay in the write-ahead log."""
+    """Returns whether a job has deleted something: then the deleted text must not stay in the write-ahead log."""
     kind = type(value)
     if kind is Receipt:
         return bool(value)
@@ -383,19 +389,19 @@ def has_erased(value: Any) -> bool:
 
 
 def with_physically_gone(value: Any, *, physically_gone: bool) -> Any:
-    """A receipt that says whether what it names is physically gone."""
+    """Sets `physically_gone` in a receipt, or in a result that contains one."""
     if isinstance(value, Receipt):
         return structs.replace(value, physically_gone=physically_gone) if value else value
     if isinstance(value, Removed):
         return structs.replace(value, receipt=with_physically_gone(value.receipt, physically_gone=physically_gone))
     if isinstance(value, Swept):
-        # Also where it has removed nothing: it overwrites what earlier deletions have left.
+        # Even if nothing was removed: the remains of earlier deletions are overwritten.
         return structs.replace(value, receipt=structs.replace(value.receipt, physically_gone=physically_gone))
     return value
 
 
 def _deliver(jobs: list[WriteJob[Any]]) -> None:
-    """One wake-up for each event loop, whatever the number of its jobs."""
+    """Wakes each event loop once, whatever the number of its jobs."""
     loops: dict[asyncio.AbstractEventLoop, list[WriteJob[Any]]] = {}
     for job in jobs:
         if job.future is not None:
@@ -404,7 +410,7 @@ def _deliver(jobs: list[WriteJob[Any]]) -> None:
         try:
             loop.call_soon_threadsafe(_finish_all, committed)
         except RuntimeError:
-            # The loop was closed while its write ran: the write stands, nobody is left to be told.
+            # The loop was closed during its write: the write is stored, but no caller waits for it.
             continue
 
 

@@ -1,4 +1,4 @@
-"""The one place where SQLite's errors become ours."""
+"""The only place where SQLite's errors become ours."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ T = TypeVar("T")
 
 
 class Unreadable(Exception):
-    """A row has other values than we wrote: NULL for a text, a number that is no time."""
+    """A row has values that Hansard does not write: NULL for a text, a number that is no time."""
 
 
 DRIVER = (sqlite3.Error, UnicodeDecodeError, Unreadable)
-"""What `translate` makes ours. SQLite's module decodes the texts of a file, and its own messages, which name them."""
+"""The exceptions that `translate` handles. The sqlite3 module decodes texts of a file, and its messages that contain
+them."""
 
 
 def decodes(function: Callable[P, T]) -> Callable[P, T]:
-    """For functions that make values of rows and do nothing else: what they raise is `Unreadable`.
+    """For functions that only decode rows: their errors become `Unreadable`.
 
-    Errors elsewhere are faults of ours or of a caller's, and are raised as they are.
+    Errors elsewhere are bugs of ours or of a caller, and are raised unchanged.
     """
 
     @wraps(function)
@@ -46,9 +47,9 @@ def unreadable(error: Exception) -> Unreadable:
 
 
 def translate(error: Exception, where: str) -> Exception:
-    """Ours for one of SQLite's or of a damaged row; any other error as it is.
+    """Translates an error of SQLite or of a damaged row; returns any other error unchanged.
 
-    By SQLite's primary result code; what is not in the table was not applied.
+    By SQLite's primary result code; a code that is not in the table means that nothing was applied.
     """
     if isinstance(error, Unreadable | UnicodeDecodeError):
         return _corrupt(error, where)
@@ -67,7 +68,7 @@ _DAMAGED_SCHEMA = (
     "Could not decode to UTF-8",
     "SQL logic error",
 )
-"""How SQLite's messages begin when our own statements meet tables that are not as we made them; they have no code."""
+"""Prefixes of SQLite's messages when our statements meet tables that differ from our schema; they have no code."""
 
 
 def _busy(error: sqlite3.Error, where: str) -> HansardError:
@@ -94,7 +95,7 @@ def _foreign(error: sqlite3.Error, where: str) -> HansardError:
 
 
 def _was_ours(where: str) -> bool:
-    """Whether the header still has SQLite's mark or ours: then it is damaged, and not another kind of file."""
+    """Returns whether the header still has SQLite's magic or ours: then it is damaged, and not another kind of file."""
     try:
         with Path(where).open("rb") as file:
             header = file.read(72)

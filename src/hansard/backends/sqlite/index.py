@@ -1,9 +1,9 @@
-"""The search index: filled behind the appends, kept exact by every write that changes or removes a message.
+"""The search index: filled after the appends, kept exact by every write that changes or removes a message.
 
-An append only notes that a message has arrived (`search_rows`). The terms follow later, in passes of many: by the
-writing thread while nothing waits, by the caller of the blocking API now and then, or by a search that finds too much
-of a tail. A search looks at the tail message by message, so it misses nothing. What changes or goes is taken out of the
-index in the same transaction.
+An append only lists the message in `search_rows`. The terms follow later, in passes of many messages: by the writing
+thread while it is idle, by callers of the blocking API now and then, or by a search that finds too long a tail. A
+search reads the tail message by message, so it misses nothing. A changed or removed message leaves the index in the
+same transaction.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from hansard.backends.sqlite.writer import CachedState, SqliteWriter
 from hansard.model import Message, Problem
 
 PASS = 1000
-"""Messages that one pass indexes beside other work."""
+"""Messages of one pass between other jobs."""
 SHORT_PASS = 200
-"""The same in a moment of rest: whoever comes meanwhile waits no longer than that takes."""
+"""Messages of one pass when idle: a caller that arrives meanwhile waits for that long."""
 LONG_PASS = 5000
-"""The same where the index is what is waited for: fewer and larger passes cost less."""
+"""Messages of one pass when a caller waits for the index: fewer and larger passes cost less."""
 N_BITS = 40
 N_MASK = (1 << N_BITS) - 1
 _CLEANED = 64
-"""Pages of the index that a deletion merges, a few times over, to be physically gone; beyond, `purge` does it."""
+"""Pages of the index that a deletion merges, a few times, to be physically gone; beyond that, `purge` does it."""
 _MERGES = 4
 _AUTOMERGE = 4
-"""FTS5's own setting: so many pieces of one size are merged as more is written."""
+"""FTS5's own setting: this many segments of one size are merged during writes."""
 _MERGED = 1000
-"""Pages of the index that are merged in one go, where it has become much larger."""
+"""Pages of the index that are merged at once, after it has become much larger."""
 
 
 class IndexState(Struct, frozen=True, gc=False):
-    """How far the index is."""
+    """How far the index is filled."""
 
     version: int
     indexed: int
@@ -54,12 +54,12 @@ class IndexState(Struct, frozen=True, gc=False):
 
     @property
     def tail(self) -> int:
-        """How many messages are not indexed yet, or a few more."""
+        """Returns an upper bound of the number of messages that are not indexed yet."""
         return max(0, (self.last or 0) - self.indexed)
 
     @property
     def is_ours(self) -> bool:
-        """Whether its terms are those that we look for. One that is empty is anybody's."""
+        """Returns whether it was built by this version of the analysis. An empty one is usable by every version."""
         return self.version == VERSION or not self.indexed
 
     @property
@@ -78,7 +78,7 @@ def _state_of(row: Row) -> IndexState:
 
 
 def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] | None:
-    """The entries of a tenant; None when nothing of it is indexed."""
+    """Returns the range of a tenant's entries; None if nothing of it is indexed."""
     row = connection.execute(QUERIES["find_search_tenant"], (tenant,)).fetchone()
     return _range_of(row) if row else None
 
@@ -92,14 +92,14 @@ def _range_of(row: Row) -> tuple[int, int]:
 
 
 def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], most: int) -> int:
-    """How many entries of a tenant match, up to a bound."""
+    """Returns how many entries of a tenant match, up to a bound."""
     found: int = connection.execute(QUERIES["count_search_entries"], (match, *between, most)).fetchone()[0]
     return found
 
 
 @decodes
 def text_of(row: Sequence[Any]) -> str:
-    """What of a message is searched, from the columns of `tail`. Most are plain text, and need not be decoded."""
+    """Returns the searchable text of a message, from the columns of `tail`. Plain text need not be decoded."""
     *_, format, body, _, extra = row
     is_plain = format is None and (extra is None or '"sources"' not in extra)
     return searchable_text(body) if is_plain else searchable(rows.message_of(tuple(row), ""))
@@ -109,11 +109,11 @@ def text_of(row: Sequence[Any]) -> str:
 
 
 def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
-    """Indexes the next messages of the tail; gives how many are left, or a few more."""
+    """Indexes the next messages of the tail; returns an upper bound of how many are left."""
     writer.flush()
     state = state_of(writer.connection)
     if not state.is_ours:
-        return 0  # until it is built anew, it is left as it is
+        return 0  # left as it is until it is rebuilt
     found = writer.run("to_index", state.indexed, limit).fetchall()
     if not found:
         return 0
@@ -132,7 +132,7 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
             latest = created_at
         elif latest - created_at > lag:
             lag = latest - created_at
-    # In the order of their numbers: the index takes them in one go.
+    # In the order of their numbers: FTS5 then inserts them in one pass.
     writer.connection.executemany(QUERIES["add_search_entry"], sorted(entries))
     writer.connection.executemany(QUERIES["add_search_place"], sorted(places))
     writer.run("save_search_state", VERSION, found[-1][0], latest, lag)
@@ -145,17 +145,17 @@ def index_many(writer: SqliteWriter) -> int:
 
 
 def index_bulk(writer: SqliteWriter) -> int:
-    """The same where the whole index is built: it is merged once, in the end, and not over and over on the way."""
+    """Indexes as part of a rebuild: merges once at the end, not repeatedly."""
     writer.run("set_search_merging", 0)
     left = index_many(writer)
-    # The setting is undone in the same transaction, and so is what a later flush of these entries would do.
+    # The setting is reverted in the same transaction, so the entries must be flushed before.
     _flush(writer)
     writer.run("set_search_merging", _AUTOMERGE)
     return left
 
 
 def _flush(writer: SqliteWriter) -> None:
-    """A savepoint makes the index write what it still has in memory."""
+    """Makes FTS5 write the entries that it still holds in memory, by a savepoint."""
     writer.execute("SAVEPOINT merging")
     writer.execute("RELEASE merging")
 
@@ -168,7 +168,7 @@ def _tenant(writer: SqliteWriter, tenant: str) -> int:
 
 
 def empty(writer: SqliteWriter) -> None:
-    """Forgets the index; every message is part of the tail."""
+    """Empties the index; every message becomes part of the tail."""
     writer.flush()
     writer.run("empty_search")
     writer.run("empty_search_places")
@@ -178,11 +178,11 @@ def empty(writer: SqliteWriter) -> None:
     writer.run("set_unclean", 0)
 
 
-# Keeping exact
+# Updates
 
 
 def change(writer: SqliteWriter, key: int, before: Message, after: Message) -> None:
-    """A message says something else now."""
+    """Updates the entry of a message whose text has changed."""
     place = writer.one("find_search_place", key)
     if place is None:
         return
@@ -193,7 +193,7 @@ def change(writer: SqliteWriter, key: int, before: Message, after: Message) -> N
 
 
 def remove(writer: SqliteWriter, above: int, below: int) -> None:
-    """The messages of a run go. To be called while they are still there."""
+    """Removes the messages of a run. Callers must call it while they are still stored."""
     found = writer.run("indexed_between", above, below).fetchall()
     if not found:
         return
@@ -204,7 +204,7 @@ def remove(writer: SqliteWriter, above: int, below: int) -> None:
 
 
 def change_owner(writer: SqliteWriter, entry: CachedState, user_id: str | None) -> None:
-    """The conversation gets another owner, who is part of its messages' keys."""
+    """Changes the owner of a conversation, which is part of its messages' search terms."""
     before = entry.state.conversation.user_id
     if user_id == before:
         return
@@ -216,7 +216,7 @@ def change_owner(writer: SqliteWriter, entry: CachedState, user_id: str | None) 
 
 
 def _take_out(writer: SqliteWriter, entry: int, text: str, user_id: str | None, conversation: int) -> bool:
-    """False where it cannot be: an index of another version has other terms, and is not searched."""
+    """Returns False if it is not possible: an index of another version has other terms, and is not searched."""
     writer.run("set_unclean", 1)
     if not state_of(writer.connection).is_ours:
         return False
@@ -225,7 +225,7 @@ def _take_out(writer: SqliteWriter, entry: int, text: str, user_id: str | None, 
 
 
 def clean(writer: SqliteWriter, pages: int = _CLEANED) -> bool:
-    """Merges what was deleted out of the index, if that is a bounded amount of work; whether nothing is left of it."""
+    """Merges deleted entries out of the index, if that is a bounded amount of work; returns whether none is left."""
     state = state_of(writer.connection)
     if not state.unclean:
         return True
@@ -233,10 +233,10 @@ def clean(writer: SqliteWriter, pages: int = _CLEANED) -> bool:
 
 
 def merge(writer: SqliteWriter, pages: int = _MERGED) -> bool:
-    """Works on making the index one piece, which is searched several times as fast; whether it is one now."""
+    """Merges the index towards one segment, which is searched several times as fast; returns whether it is done."""
     if not state_of(writer.connection).is_ours:
-        return True  # what it still has goes when it is built anew
-    _flush(writer)  # a merge would pass over what is still in memory
+        return True  # the rest is removed when it is rebuilt
+    _flush(writer)  # a merge ignores what is still in memory
     before = writer.connection.total_changes
     writer.run("merge_search", -pages)
     # The documented sign that there was nothing to merge.
@@ -250,7 +250,7 @@ def merge(writer: SqliteWriter, pages: int = _MERGED) -> bool:
 
 
 def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Problem]:
-    """Whether the index lists the messages; `auditing` compares their words."""
+    """Checks that the index lists the messages; `check` compares their words."""
     state = state_of(connection)
     if not state.is_ours:
         yield Problem("search index", "it was built by another version: run `hansard reindex`")

@@ -1,4 +1,4 @@
-"""Seeing other processes' writes: a look at the file's `data_version` now and then, shared by all who wait."""
+"""Detects other processes' writes by polling the file's `data_version`, shared by all waiters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INTERVAL = 0.05
 
 
 class Poll:
-    """Counts the commits to a file, looking at most once an interval, on a connection of its own."""
+    """Counts the commits to a file, polling at most once an interval, on a connection of its own."""
 
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
@@ -27,7 +27,7 @@ class Poll:
             self._connection = None
 
     async def wait(self, key: Hashable, seen: int, timeout: float) -> int:
-        """Writes of this process and changes of the file, added up, when the sum differs from `seen`.
+        """Returns the number of writes of this process plus changes of the file, once it differs from `seen`.
 
         Both only grow.
         """

@@ -32,14 +32,14 @@ _HEAD = QUERIES["head"]
 _FIND_CONVERSATION = QUERIES["find_conversation"]
 _FIND_MESSAGE = QUERIES["find_message"]
 _MANY = 500
-"""Ids that are looked for in one statement."""
+"""Ids that are looked up in one statement."""
 _NO_LIMIT = -1
 _MOST = 1 << 62
 """Later than any time, in microseconds."""
 
 
 class BranchInfo(Struct, frozen=True, gc=False):
-    """What a read of a branch needs to know of it."""
+    """The data of a branch that a read needs."""
 
     pk: int
     count: int
@@ -49,7 +49,7 @@ class BranchInfo(Struct, frozen=True, gc=False):
     branch: StoredBranch
 
     def most_bytes(self, limit: int) -> int:
-        """What so many bodies cannot pass together."""
+        """Returns an upper bound for the size of `limit` bodies."""
         return self.largest * min(limit, self.count)
 
 
@@ -67,7 +67,7 @@ def find_conversation(connection: sqlite3.Connection, context: Context, id: str)
 
 
 def find_messages(connection: sqlite3.Connection, context: Context, id: str, ids: Sequence[str]) -> list[Message]:
-    """In the order of the ids."""
+    """Returns the messages in the order of the ids."""
     place = find_place(connection, context, id, None)
     if place is None:
         return []
@@ -76,7 +76,7 @@ def find_messages(connection: sqlite3.Connection, context: Context, id: str, ids
 
 
 def find_place(connection: sqlite3.Connection, context: Context, id: str, branch: str | None) -> BranchInfo | None:
-    """Where a branch lies; None when the conversation is not visible."""
+    """Finds a branch; None if the conversation is not visible."""
     if branch is None:
         row = connection.execute(_FIND_PLACE, (context.tenant, id)).fetchone()
     else:
@@ -97,7 +97,7 @@ def _place_of(row: Row, where: str) -> BranchInfo:
 
 
 def _is_visible(user_id: str | None, expires_at: int | None, context: Context) -> bool:
-    """`rules.is_visible` for a row, without making a Conversation of it."""
+    """Like `rules.is_visible`, for a row, without creating a Conversation."""
     return (expires_at is None or rows.moment_of(expires_at) > context.horizon) and context.user in (None, user_id)
 
 
@@ -111,7 +111,7 @@ def get_messages(
         return _bounded(_select(connection, place.branch, query), id, query)
     if query.limit is None or place.branch.path or place.most_bytes(query.limit) > (query.max_bytes or 0):
         return _bounded(_plain(connection, place.branch, query), id, query)
-    # One line, and bodies that cannot pass the bound in bytes: the page is taken in one go.
+    # One segment, and bodies that fit the byte limit: the page is taken at once.
     if tails is not None and query.newest_first and query.above is None and query.below is None:
         found = _newest(connection, place, query, tails, query.limit + 1)
     else:
@@ -122,7 +122,7 @@ def get_messages(
 def _newest(
     connection: sqlite3.Connection, place: BranchInfo, query: MessageQuery, tails: TailCache, wanted: int
 ) -> list[Row]:
-    """The last rows of a line, which are asked for more often than all others."""
+    """Returns the last rows of a segment, the most frequent read."""
     segment = place.branch.segment
     found = tails.find(segment, place.at, wanted)
     if found is None:
@@ -132,7 +132,7 @@ def _newest(
 
 
 def find_and_get(connection: sqlite3.Connection, context: Context, id: str, query: MessageQuery) -> Slice:
-    """Both steps on one snapshot."""
+    """Runs both steps on one snapshot."""
     place = find_place(connection, context, id, query.branch)
     return get_messages(connection, place, id, query) if place else Slice([], False)
 
@@ -160,7 +160,7 @@ def _is_filtered(query: MessageQuery) -> bool:
 
 
 def _plain(connection: sqlite3.Connection, branch: StoredBranch, query: MessageQuery) -> Iterator[Row]:
-    """The rows of a branch by seq, one more than the limit if there are more."""
+    """Yields the rows of a branch by seq, one more than the limit if there are more."""
     wanted = _NO_LIMIT if query.limit is None else query.limit + 1
     parts = rules.segments(branch)
     for segment, upto in reversed(parts) if query.newest_first else parts:
@@ -174,7 +174,7 @@ def _plain(connection: sqlite3.Connection, branch: StoredBranch, query: MessageQ
 def _segment(
     connection: sqlite3.Connection, segment: int, query: MessageQuery, wanted: int, upto: int = rules.NO_END
 ) -> sqlite3.Cursor:
-    """The rows of one line between the query's places."""
+    """Returns the rows of one segment between the query's positions."""
     above = query.above[1] if query.above else 0
     if query.below:
         upto = min(upto, query.below[1] - 1)
@@ -184,7 +184,7 @@ def _segment(
 
 
 def _select(connection: sqlite3.Connection, branch: StoredBranch, query: MessageQuery) -> Iterator[Row]:
-    """The rows of a branch with filters, or by time: line after line, or merged."""
+    """Yields the rows of a branch with filters, or by time: segment after segment, or merged."""
     parts = rules.segments(branch)
     if query.sort == "seq":
         for segment, upto in reversed(parts) if query.newest_first else parts:
@@ -195,7 +195,10 @@ def _select(connection: sqlite3.Connection, branch: StoredBranch, query: Message
 
 
 def _filtered(connection: sqlite3.Connection, segment: int, upto: int, query: MessageQuery) -> sqlite3.Cursor:
-    """The rows of one line that pass the filters, in the query's order. Built from constant fragments only."""
+    """Returns the rows of one segment that pass the filters, in the query's order.
+
+    Built from constant fragments only.
+    """
     by_seq = query.sort == "seq"
     above = query.above[1] if query.above and by_seq else 0
     below = query.below[1] if query.below and by_seq else rules.NO_END
@@ -204,7 +207,7 @@ def _filtered(connection: sqlite3.Connection, segment: int, upto: int, query: Me
     direction = "DESC" if query.newest_first else "ASC"
     order = f"key {direction}" if by_seq else f"created_at {direction}, key {direction}"
     limit = "" if query.limit is None else f" LIMIT {query.limit + 1:d}"
-    # The planner would take the primary key, and walk over everything that is not pinned.
+    # The planner would use the primary key, and walk over everything that is not pinned.
     index = " INDEXED BY messages_pinned" if query.pinned else ""
     sql = (
         f"SELECT key, id, role, format, body, created_at, extra FROM messages{index} "
@@ -235,7 +238,7 @@ def _conditions(query: MessageQuery, values: list[Any]) -> Iterator[str]:
 
 
 def find(connection: sqlite3.Connection, pk: int, ids: Sequence[str]) -> list[Row]:
-    """Messages of a conversation by id, in any order."""
+    """Returns messages of a conversation by id, in any order."""
     if len(ids) == 1:
         return connection.execute(_FIND_MESSAGE, (pk, ids[0])).fetchall()
     found: list[Row] = []
@@ -280,7 +283,7 @@ def list_conversations(
 
 
 def _matching(found: Iterable[Row], query: ConversationQuery) -> tuple[list[Conversation], bool]:
-    """Metadata is compared here, so that the offset and the limit count what matches."""
+    """Compares metadata here, so that the offset and the limit count matches."""
     made = (rows.conversation_of(row, "the listing") for row in found)
     matching = (each for each in made if rules.has_metadata(each, query.metadata))
     page = list(islice(matching, query.offset, query.offset + query.limit + 1))
@@ -319,7 +322,7 @@ def _listing_sql(
     is_endless: bool,
     newest_first: bool,
 ) -> str:
-    """Built from constant fragments only; the places come in the order `above`, `below`."""
+    """Built from constant fragments only; the positions come in the order `above`, `below`."""
     conditions = ["tenant = ?", *[f"{name} = ?" for name in named]]
     if archived is not None:
         conditions.append(f"archived_at IS {'NOT ' if archived else ''}NULL")
@@ -337,13 +340,13 @@ def _listing_sql(
     end = f"{direction}, id {direction} LIMIT ? OFFSET ?"
     if sort == "last_message_at":
         return f"{select('active_at')} ORDER BY active_at {end}"
-    # Two indexes share the work, each in order; SQLite merges them as it goes, and stops at the limit.
+    # Two indexes share the work, each in order; SQLite merges them lazily, and stops at the limit.
     changed = select("updated_at", "updated_at <> active_at")
     as_active = select("active_at", "updated_at = active_at", updated_at="active_at AS updated_at")
     if is_endless:
         return f"{changed} UNION ALL {as_active} ORDER BY updated_at {end}"
-    # Where history was imported, all were changed after they were active, and SQLite would look through all the others
-    # to find none. Only those that stand before the last of a full page can be on it.
+    # After an import all conversations were changed after they were active, and SQLite would search all the others to
+    # find none. Only those before the last one of a full page can be on it.
     before, edge = (">=", -_MOST) if newest_first else ("<=", _MOST)
     last = f"SELECT updated_at FROM changed ORDER BY updated_at {direction} LIMIT 1 OFFSET ?"
     return (
@@ -359,7 +362,7 @@ def _listing_sql(
 def read_rows(
     connection: sqlite3.Connection, state: ConversationState, after_seq: int, limit: int, max_bytes: int
 ) -> list[StoredRow]:
-    """Messages of all lines in the order of seq."""
+    """Returns messages of all segments, ordered by seq."""
     segments = sorted({segment for branch in state.branches.values() for segment, _ in rules.segments(branch)})
     found = [connection.execute(_HEAD, (*key_range(segment, after_seq), limit)) for segment in segments]
     everything = found[0] if len(found) == 1 else merge(*found, key=lambda row: row[0] & rows.SEQ_MASK)

@@ -1,8 +1,8 @@
-"""What a reading connection knows of the file, for as long as nobody writes.
+"""What a reading connection remembers of the file until the next write.
 
-A search needs the state of the index, the number of its tenant, and the conversation of every hit: lookups that take
-as long as the search of a rare word itself. They are remembered with the connection, and forgotten as soon as
-`data_version` says that another connection, of whatever process, has committed.
+A search needs the state of the index, the number of its tenant, and the conversation of every hit: lookups that take as
+long as the search of a rare word. They are cached with the connection, and discarded as soon as `data_version` says
+that another connection, of any process, has committed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from hansard.contract.types import StoredBranch
 from hansard.model import Conversation
 
 _MOST = 1000
-"""Of each kind of fact."""
+"""Entries of each kind."""
 _FEW = 256
 _LONG = 500
-"""Characters of a query that is not worth remembering."""
+"""Characters above which a query is not remembered."""
 
 
 class ConversationBranch(Struct, frozen=True, gc=False):
@@ -36,7 +36,7 @@ class ConversationBranch(Struct, frozen=True, gc=False):
 
 
 class ReadConnection(sqlite3.Connection):
-    """A connection that reads, with what it knows."""
+    """A reading connection, with its cache."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -46,13 +46,13 @@ class ReadConnection(sqlite3.Connection):
         self._pks: dict[tuple[str, str], int | None] = {}
         self._homes: dict[int, ConversationBranch] = {}
         self.segments: dict[int, int] = {}
-        """The line of each known conversation's active branch, of those that never expire."""
+        """The segment of the active branch of each cached conversation that never expires."""
         self._rare: set[tuple[int, str]] = set()
         self._common: set[tuple[int, str]] = set()
-        """What matches many messages. It stays so, or nearly: nothing but speed depends on it."""
+        """Queries that match many messages. They only affect speed, so they may be outdated."""
 
     def refresh(self) -> None:
-        """Forgets what may have changed. To be called at the beginning of a transaction."""
+        """Discards what may have changed. Callers must call it at the beginning of a transaction."""
         version = self.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             self._version = version
@@ -66,7 +66,7 @@ class ReadConnection(sqlite3.Connection):
         return self._state
 
     def entries_of(self, tenant: str) -> tuple[int, int] | None:
-        """The range of a tenant's entries; None when nothing of it is indexed."""
+        """Returns the range of a tenant's entries; None if nothing of it is indexed."""
         try:
             return self._ranges[tenant]
         except KeyError:
@@ -82,7 +82,7 @@ class ReadConnection(sqlite3.Connection):
             return found
 
     def home_of(self, pk: int) -> ConversationBranch:
-        """A conversation with its active branch, not to be given away: see `own`."""
+        """Returns a conversation with its active branch. Callers must not hand it out: see `own`."""
         if pk not in self._homes:
             self.find_homes([pk])
         if pk not in self._homes:
@@ -90,7 +90,7 @@ class ReadConnection(sqlite3.Connection):
         return self._homes[pk]
 
     def find_homes(self, pks: Iterable[int]) -> None:
-        """Finds conversations together, which is quicker than one by one."""
+        """Reads conversations together, which is faster than one by one."""
         missing = [pk for pk in pks if pk not in self._homes]
         if not missing:
             return
@@ -104,7 +104,7 @@ class ReadConnection(sqlite3.Connection):
                 self.segments[pk] = segment
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
-        """Whether few entries of a tenant match: then the quickest way is to look at each."""
+        """Returns whether few entries of a tenant match: then the fastest way is to read each."""
         key = (between[0], match)
         if key in self._common or len(match) > _LONG:
             return False
@@ -116,14 +116,14 @@ class ReadConnection(sqlite3.Connection):
 
 
 def own(conversation: Conversation) -> Conversation:
-    """The same, for a caller who may change what lies in its metadata."""
+    """Returns a copy whose metadata the caller may change."""
     copied: Conversation = conversation.__copy__()  # type: ignore[attr-defined]  # every Struct has it
     structs.force_setattr(copied, "metadata", deepcopy(conversation.metadata) if conversation.metadata else {})
     return copied
 
 
 def _room(kind: Any) -> Any:
-    """The same, emptied when it is full."""
+    """Returns the cache, emptied if it is full."""
     if len(kind) >= _MOST:
         kind.clear()
     return kind

@@ -1,4 +1,4 @@
-"""Removing messages and whole conversations, inside a job of the writer, with all that refers to them."""
+"""Removes messages and whole conversations, with everything that refers to them, inside a job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drop(writer: SqliteWriter, context: Context, entry: CachedState) -> Receipt:
 
 
 def segments_of(state: ConversationState) -> set[int]:
-    """All lines that a conversation has messages on."""
+    """Returns all segments that hold messages of a conversation."""
     return {segment for branch in state.branches.values() for segment, _ in segments(branch)}
 
 
@@ -56,7 +56,7 @@ def remove(writer: SqliteWriter, runs: Iterable[Keys]) -> tuple[int, list[int]]:
 
 
 def release_blobs(writer: SqliteWriter, above: int, below: int) -> list[int]:
-    """The messages of a run refer to no blob any longer; returns the blobs that they referred to."""
+    """Removes the blob references of the messages of a run; returns the blobs."""
     used = [blob for (blob,) in writer.run("used_blobs_between", above, below)]
     if used:
         writer.run("release_blobs_between", above, below)
@@ -64,6 +64,6 @@ def release_blobs(writer: SqliteWriter, above: int, below: int) -> list[int]:
 
 
 def drop_blobs(writer: SqliteWriter, context: Context, blobs: Iterable[int]) -> int:
-    """Removes those of these blobs that nothing needs; returns how many went."""
+    """Removes the blobs among these that are no longer needed; returns how many."""
     now = to_micros(context.now)
     return sum(writer.run("drop_blob", blob, now).rowcount for blob in set(blobs))

@@ -31,7 +31,7 @@ _decode = msgspec.json.Decoder().decode
 _decode_extra = codec.extra_decoder().decode
 
 _COLUMNS = 8
-"""Of a message that has nothing rare."""
+"""The fields of a message without rare ones."""
 
 SEQ_BITS = 30
 SEQ_MASK = (1 << SEQ_BITS) - 1
@@ -40,7 +40,7 @@ Row = tuple[Any, ...]
 
 
 def pack(segment: int, seq: int) -> int:
-    """The key of a message: its line and its place on it."""
+    """Returns the key of a message: its segment and seq."""
     return segment << SEQ_BITS | seq
 
 
@@ -49,13 +49,13 @@ def unpack(key: int) -> tuple[int, int]:
 
 
 def key_range(segment: int, above: int = 0, upto: int = SEQ_MASK) -> tuple[int, int]:
-    """The open interval of keys of a line after seq `above`, up to and with seq `upto`."""
+    """Returns the open interval of keys of a segment after seq `above`, up to and including seq `upto`."""
     return pack(segment, above), pack(segment, min(upto, SEQ_MASK)) + 1
 
 
 @decodes
 def moment_of(micros: int) -> datetime:
-    """A time that a row must have."""
+    """Decodes a time that a row must have."""
     return EPOCH + MICROSECOND * micros
 
 
@@ -64,7 +64,7 @@ def time_of(micros: int | None) -> datetime | None:
 
 
 class _TimeCache(dict[int, datetime]):
-    """Times by their microseconds. The same messages are read turn after turn, and half of that is making times."""
+    """Times by their microseconds. The same messages are read turn after turn, and half of that is decoding times."""
 
     def __missing__(self, micros: int) -> datetime:
         if len(self) >= _MOST_TIMES:
@@ -81,16 +81,15 @@ _times = _TimeCache()
 
 
 def conversation_of(row: Row, where: str) -> Conversation:
-    """From the columns of `find_head` between the pk and the seq."""
+    """Decodes the columns of `find_head` between the pk and the seq."""
     return conversations_of((row,), where)[0]
 
 
 @decodes
 def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
-    """Listing is mostly this loop, so it makes its times in place.
+    """Listing is mostly this loop, so it decodes its times inline.
 
-    After an append, the last message and the last change are of the same moment. `| 0` refuses what is no integer, as
-    `index` does, without the call.
+    After an append, the last message and the last change have the same time.
     """
     return [
         Conversation(
@@ -131,7 +130,7 @@ def conversations_of(found: Iterable[Row], where: str) -> list[Conversation]:
 
 
 def conversation_row(state: ConversationState, largest: int) -> Row:
-    """The columns of `save_conversation`, in order."""
+    """Returns the columns of `save_conversation`, in order."""
     conversation = state.conversation
     created_at, last_at = to_micros(conversation.created_at), to_micros(conversation.last_message_at)
     return (
@@ -157,11 +156,11 @@ def conversation_row(state: ConversationState, largest: int) -> Row:
 
 
 def counters_row(state: ConversationState, largest: int, pk: int) -> Row:
-    """The columns of `save_counters`, in order."""
+    """Returns the columns of `save_counters`, in order."""
     conversation = state.conversation
     updated = to_micros(conversation.updated_at)
     last = conversation.last_message_at
-    # Most appends give both the same moment.
+    # For most appends both are the same time.
     last_at = updated if last is conversation.updated_at else to_micros(last)
     active_at = to_micros(conversation.created_at) if last_at is None else last_at
     return (
@@ -178,7 +177,7 @@ def counters_row(state: ConversationState, largest: int, pk: int) -> Row:
 
 @decodes
 def branch_of(row: Row, count: int, where: str) -> StoredBranch:
-    """From the columns of `find_head` after the conversation's. `count` stands in while the branch is alone."""
+    """Decodes the columns of `find_head` after the conversation's. `count` is used if the branch is the only one."""
     id, segment, path, own_count, parent, from_seq, created_at = row
     return StoredBranch(
         id,
@@ -197,7 +196,7 @@ def path_of(text: str | None, where: str) -> tuple[tuple[int, int], ...]:
 
 
 def branch_row(pk: int, branch: StoredBranch, *, alone: bool) -> Row:
-    """The columns of `save_branch` after the line, in order. A branch that is alone has its conversation's count."""
+    """Returns the columns of `save_branch` after the segment, in order. An only branch has its conversation's count."""
     path = codec.encode(branch.path) if branch.path else None
     count = None if alone else branch.count
     return pk, branch.id, path, count, branch.parent, branch.from_seq, to_micros(branch.created_at)
@@ -207,7 +206,7 @@ def branch_row(pk: int, branch: StoredBranch, *, alone: bool) -> Row:
 
 
 def message_rows(segment: int, conversation: int, placed: Iterable[tuple[Message, Draft]]) -> list[Row]:
-    """The columns of `insert_message`, in order, and those of `insert_rare_message` where one of them is needed.
+    """Returns the columns of `insert_message`, in order, or of `insert_rare_message` if needed.
 
     Messages of one call mostly have the same time.
     """
@@ -238,7 +237,7 @@ def is_rare(row: Row) -> bool:
 
 
 def as_read(inserted: Iterable[Row]) -> list[Row]:
-    """The columns of `tail`, newest first, of rows that were inserted in order."""
+    """Returns the columns of `tail`, newest first, of rows that were inserted in order."""
     made = [
         (key, id, role, None if format == "text" else format, body, created_at, extra or None)
         for key, _, id, role, format, body, created_at, extra, *_ in inserted
@@ -247,7 +246,7 @@ def as_read(inserted: Iterable[Row]) -> list[Row]:
 
 
 def message_of(row: Row, conversation_id: str) -> Message:
-    """From the columns of `tail`."""
+    """Decodes the columns of `tail`."""
     return messages_of((row,), conversation_id)[0]
 
 
@@ -257,7 +256,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
 
 @decodes
 def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list[Message]:
-    """Reading is mostly this loop: it makes each message at once, and plain ones, which are most, by the short way."""
+    """Reading is mostly this loop: it creates each message directly, and plain ones, the common case, first."""
     made: list[Message] = []
     for (key, id, role, format, body, created_at, extra), conversation_id in zip(found, conversation_ids, strict=False):
         try:
@@ -292,7 +291,7 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
 
 
 def size_of(row: Row) -> int:
-    """The bytes of a message's content as its reader gets it, blobs put back.
+    """Returns the bytes of a message's content as readers get it, with its blobs restored.
 
     It is asked of every row of a long read, so it does without the call that `decodes` adds.
     """
@@ -307,7 +306,7 @@ def size_of(row: Row) -> int:
     return size + sum(len(ref.prefix) + 4 * -(-ref.size // 3) for ref in blobs)
 
 
-# Beside the messages
+# Summaries, records, usage
 
 
 @decodes
@@ -334,11 +333,11 @@ def summary_row(pk: int, summary: Summary) -> Row:
 
 @decodes
 def record_of(row: Row, conversation_id: str | None) -> Record:
-    """From the columns of `find_record`."""
+    """Decodes the columns of `find_record`."""
     _, namespace, key, value, revision, created_at, updated_at, expires_at, _ = row
     names = codec.unpack_namespace(namespace)
     if not isinstance(key, str):
-        raise TypeError(f"the key of a record in {names!r} is no text")
+        raise TypeError(f"the key of a record in {names!r} is not text")
     return Record(
         names,
         key,

@@ -1,4 +1,4 @@
-"""Opening a database file: settings, first schema, migrations.
+"""Opens a database file: settings, first schema, migrations.
 
 The ledger stores the name, checksum and time of every migration. An empty file gets the whole schema; an older one is
 only migrated on request (`hansard upgrade`); a newer one, or one of another program, is refused. Several processes may
@@ -34,7 +34,7 @@ CREATE TABLE migrations (
 """
 
 _OURS = {"migrations", "conversations", "branches", "messages"}
-"""Tables of every version. With all of them it is our file, even if its header does not say so."""
+"""Tables of every version. A file with all of them is ours, even if its header does not say so."""
 
 C = TypeVar("C", bound=sqlite3.Connection)
 
@@ -57,7 +57,7 @@ def migrations() -> list[SqliteMigration]:
 
 
 def connect(path: Path, durability: str, kind: type[C], *, readonly: bool = False) -> C:
-    """A connection with our settings. Threads take turns on it, under our own locks."""
+    """Opens a connection with our settings. Threads take turns on it, under our own locks."""
     connection = kind(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
     connection.execute("PRAGMA secure_delete = ON")
@@ -67,7 +67,7 @@ def connect(path: Path, durability: str, kind: type[C], *, readonly: bool = Fals
 
 
 def prepare(path: Path, durability: str, *, upgrade: bool) -> sqlite3.Connection:
-    """The writing connection to a file that is made, checked and, if asked, migrated."""
+    """Returns the writing connection to a file, created, checked and, if requested, migrated."""
     _check_place(path)
     with map_errors(str(path)):
         connection = connect(path, durability, sqlite3.Connection)
@@ -85,11 +85,11 @@ def _check_place(path: Path) -> None:
     if path.is_dir():
         raise ValidationError(f"{str(path)!r} is a folder: name a file in it, such as 'sqlite:///{path}/hansard.db'")
     if not path.parent.is_dir():
-        raise ValidationError(f"the folder {str(path.parent)!r} does not exist: make it first")
+        raise ValidationError(f"the folder {str(path.parent)!r} does not exist: create it first")
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    """Looks before it writes: not one byte changes in a file that is not ours."""
+    """Checks before it writes: not one byte changes in a file of another program."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     mark = connection.execute("PRAGMA application_id").fetchone()[0]
     is_marked, is_ours = mark == APPLICATION_ID, tables >= _OURS
@@ -104,7 +104,10 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Write-ahead logging. Two processes that make a file at once collide here without SQLite waiting, so we do."""
+    """Enables write-ahead logging.
+
+    Two processes that create a file at once collide here without SQLite waiting, so we wait.
+    """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -115,7 +118,7 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
             continue
         if mode != "wal":
-            raise Denied(f"this file system cannot do write-ahead logging (journal mode {mode!r})")
+            raise Denied(f"this file system does not support write-ahead logging (journal mode {mode!r})")
         return
 
 
@@ -147,7 +150,7 @@ def _apply(connection: sqlite3.Connection, path: Path, *, upgrade: bool) -> None
 
 
 def _ledger(connection: sqlite3.Connection) -> dict[str, str] | None:
-    """Checksums by name; None for an empty file."""
+    """Returns checksums by name; None for an empty file."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone():
         return None
     return dict(connection.execute("SELECT name, checksum FROM migrations"))
@@ -163,7 +166,9 @@ def _pending(path: Path, known: list[SqliteMigration], done: dict[str, str]) -> 
         )
     for migration in known:
         if done.get(migration.name, migration.checksum) != migration.checksum:
-            raise Corrupt(f"the schema {migration.name!r} of {str(path)!r} is not the one we know", where=str(path))
+            raise Corrupt(
+                f"the schema {migration.name!r} of {str(path)!r} has another checksum than expected", where=str(path)
+            )
     return [migration for migration in known if migration.name not in done]
 
 
@@ -175,7 +180,7 @@ def _run(connection: sqlite3.Connection, migration: SqliteMigration) -> None:
 
 
 def _statements(sql: str) -> Iterator[str]:
-    """executescript would commit first: the statements run one by one, inside our transaction."""
+    """Splits the statements, which run inside our transaction: executescript would commit first."""
     statement = ""
     for segment in sql.splitlines(keepends=True):
         statement += segment

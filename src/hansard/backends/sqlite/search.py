@@ -1,4 +1,4 @@
-"""Search in the index, and in the tail that is not indexed yet, on one snapshot."""
+"""Searches the index, and the tail that is not indexed yet, on one snapshot."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from hansard.errors import FormatMismatch
 from hansard.model import Conversation, Message, to_micros
 
 TAIL = 100
-"""Messages that are not indexed which a search looks at one by one; what is more is indexed first."""
+"""Messages of the tail that a search checks one by one; a longer tail is indexed first."""
 _WALKED = 20_000
-"""Hits that one search looks at, where filters or times out of order make it look at many."""
+"""Hits that one search reads, if filters or times out of order make it read many."""
 _FEW = 100
-"""So many hits may be looked up in the calling thread."""
+"""Hits that may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
 
-# The columns of a row here: those of `tail`, then the conversation, unless it is known.
+# The columns of a row: those of `tail`, then the conversation, unless it is known.
 _COLUMNS = "m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
 _KEY, _CREATED_AT, _CONVERSATION = 0, 5, 7
 _OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
@@ -48,7 +48,7 @@ _UNKNOWN = ConversationBranch(Conversation(""), StoredBranch("", 0))
 
 
 class SqliteSearch:
-    """One search on one snapshot. It works on rows, and makes messages only of those that it gives back."""
+    """One search on one snapshot. It works on rows, and creates messages only of those that it returns."""
 
     def __init__(self, connection: ReadConnection, context: Context, lookup: Lookup) -> None:
         self.connection = connection
@@ -56,13 +56,13 @@ class SqliteSearch:
         self.lookup = lookup
         self.state = connection.state()
         self.home: ConversationBranch | None = None
-        """The conversation, where one is asked for."""
+        """The conversation, if the lookup names one."""
         self.pk: int | None = None
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.between = connection.entries_of(context.tenant)
         self._homes: dict[int, ConversationBranch | None] = {}
         self._is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
-        """Every conversation of the tenant is searched, unless it has expired."""
+        """True if every conversation of the tenant is searched, unless it has expired."""
 
     def find(self) -> Matches:
         if not self._locate():
@@ -85,7 +85,7 @@ class SqliteSearch:
     # Where to search
 
     def _locate(self) -> bool:
-        """Finds the conversation, where one is asked for; False when there is nothing to search."""
+        """Finds the conversation, if the lookup names one; False if there is nothing to search."""
         id = self.lookup.conversation_id
         if id is None:
             return True
@@ -101,7 +101,7 @@ class SqliteSearch:
         return True
 
     def _home(self, pk: int) -> ConversationBranch | None:
-        """None for a conversation that is not searched."""
+        """Returns None for a conversation that is not searched."""
         home = self._homes.get(pk, _UNKNOWN)
         if home is _UNKNOWN:
             home = self.connection.home_of(pk)
@@ -118,11 +118,11 @@ class SqliteSearch:
         )
 
     def _is_wanted(self, row: Row) -> bool:
-        """Whether a row that matches lies on a branch that is searched, below the place to go on from."""
+        """Returns whether a matching row is on a searched branch, below the position to continue from."""
         home = self.home or self._home(row[_CONVERSATION])
         if home is None:
             return False
-        # Most lie on the branch's own line; those on others only as far as it shares them.
+        # Most rows are on the branch's own segment; those on others count only as far as the branch shares them.
         here = row[_KEY] >> rows.SEQ_BITS == home.branch.segment or self.lookup.all_branches
         if not here and not rules.sees(home.branch, *unpack(row[_KEY])):
             return False
@@ -136,7 +136,7 @@ class SqliteSearch:
     # The index
 
     def _found(self, wanted: int) -> tuple[list[Row], bool]:
-        """The newest that match, in order; False when the search stopped at its bound."""
+        """Returns the newest matches, in order; False if the search stopped at its bound."""
         found = [row for row in self._tail() if self._is_wanted(row)] if self.state.tail else []
         entries = self._entries()
         first: list[Row] = []
@@ -149,7 +149,7 @@ class SqliteSearch:
         return found, walked < _WALKED
 
     def _are_all(self, first: list[Row]) -> bool:
-        """Whether the first entries, whose times are in order, are what is searched for, and need not be sorted."""
+        """Returns whether the first entries, whose times are in order, are the result and need no sorting."""
         if self.lookup.all_branches:
             return False
         if self.home is not None:
@@ -163,14 +163,14 @@ class SqliteSearch:
         if not self._is_open or not segments.keys() >= pks:
             homes = {pk: self._home(pk) for pk in pks}
             segments = {pk: home.branch.segment for pk, home in homes.items() if home is not None}
-        # Those of a conversation that is not searched have a line that none has.
+        # Rows of a conversation that is not searched get a segment that does not exist.
         return [row[_KEY] >> rows.SEQ_BITS for row in first] == [segments.get(row[_CONVERSATION], 0) for row in first]
 
     def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> int:
-        """Adds what the index has, from the newest entry down, until no older one can be among the newest wanted.
+        """Adds entries of the index, from the newest down, until no older one can be among the newest wanted.
 
-        Entries are in the order of arrival, and no entry is newer than one before it by more than `lag`. So once that
-        many are found, the walk ends when even the lag cannot make up for the distance.
+        Entries are in the order of arrival, and no entry is newer than an earlier one by more than `lag`. So once
+        enough are found, the walk ends as soon as an entry is older than the last of them by more than the lag.
         """
         times = sorted((row[_CREATED_AT] for row in found), reverse=True)
         lag, walked = self.state.lag, 0
@@ -197,7 +197,7 @@ class SqliteSearch:
             values: list[Any] = [expression(self.lookup.query, self._owner()), first, last]
             more = _filters(self.lookup, values)
         else:
-            # Those of one conversation are picked out of a few: the quicker way to rare words.
+            # Selects those of one conversation from a few: faster for rare words.
             values = [anywhere, first, last]
             more = _filters(self.lookup, values) + self._picked(values)
         owners = _OWNERS if self.lookup.agent_id is not None else ""
@@ -207,7 +207,7 @@ class SqliteSearch:
         return ", m.conversation" if self.home is None else ""
 
     def _picked(self, values: list[Any]) -> str:
-        """The condition that a message is of the conversation; of its line, where that is all of the branch."""
+        """Returns the condition that a message is of the conversation; of its segment, if the branch has no other."""
         assert self.home is not None
         branch = self.home.branch
         if branch.path or self.lookup.all_branches:
@@ -217,9 +217,9 @@ class SqliteSearch:
         return " AND r.message > ? AND r.message < ?"
 
     def _newest_entry(self) -> int:
-        """The highest number that can lie below the place to go on from: so a late page costs what the first does.
+        """Returns the highest entry number below the position to continue from: a late page costs what the first does.
 
-        Only where times are in the order of arrival. Elsewhere the walk begins with the newest again.
+        Only if times are in the order of arrival. Otherwise the walk begins with the newest again.
         """
         if self.lookup.below is None or self.state.lag:
             return index.N_MASK
@@ -234,7 +234,7 @@ class SqliteSearch:
         return low
 
     def _owner(self) -> str | None:
-        """The term that every entry of the owner has; None for all of the tenant."""
+        """Returns the term of every entry of the owner; None for the whole tenant."""
         if self.pk is not None:
             return conversation_term(self.pk)
         return None if self.user is None else user_term(self.user)
@@ -242,7 +242,7 @@ class SqliteSearch:
     # The tail
 
     def _tail(self) -> Iterator[Row]:
-        """The messages behind the index that match."""
+        """Yields the matching messages that are not indexed yet."""
         query = self.lookup.query
         sieve = Sieve(query)
         for row in self._tail_rows():
@@ -262,7 +262,7 @@ class SqliteSearch:
 
 
 def search(connection: ReadConnection, context: Context, lookup: Lookup) -> Matches | None:
-    """What matches; None when the tail must be indexed first."""
+    """Returns the matches; None if the tail must be indexed first."""
     connection.refresh()
     state = connection.state()
     if not state.is_ours:
@@ -275,7 +275,7 @@ def search(connection: ReadConnection, context: Context, lookup: Lookup) -> Matc
 
 
 def is_quick(lookup: Lookup) -> bool:
-    """Whether a search ends within a few pages of the index: one word, newest first, nothing to pass over."""
+    """Returns whether a search ends within a few pages of the index: one word, newest first, no filters."""
     return lookup.limit <= _FEW and not lookup.metadata and _is_unfiltered(lookup) and _is_word(lookup.query)
 
 
@@ -300,7 +300,7 @@ def _message(row: Row) -> Message:
 
 
 def _filters(lookup: Lookup, values: list[Any]) -> str:
-    """Conditions on a message and its conversation, from constant fragments only."""
+    """Returns conditions on a message and its conversation, from constant fragments only."""
     sql = ""
     if _is_unfiltered(lookup):
         return sql

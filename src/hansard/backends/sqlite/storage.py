@@ -1,8 +1,8 @@
-"""One SQLite file: group-committed writes, reads that never wait.
+"""One SQLite file: group-committed writes, and reads that never wait.
 
-A write is a job of the engine, which runs an operation to its end on a `SqliteTransaction`. A read runs where it is
-called, on a connection of its own, because it is bounded and costs less than handing it over to a thread; only what may
-be long goes to a thread.
+A write is a job of the engine, which runs an operation to its end on a `SqliteTransaction`. A read runs in the calling
+thread, on a connection of its own, because it is bounded and costs less than switching to another thread; only long
+reads go to a thread.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SqliteStorage:
             self._poll.close()
             await self._long(self.engine.close)
 
-    # Running
+    # Jobs and reads
 
     def _check_open(self) -> None:
         if self._closed:
@@ -96,7 +96,7 @@ class SqliteStorage:
         return self.engine.read(run)
 
     async def _long(self, run: Callable[[], T]) -> T:
-        """What may take a while leaves the event loop alone."""
+        """Runs long work in a thread, so that it does not block the event loop."""
         return run() if self._blocking else await run_in_thread(run)
 
     async def _long_read(self, run: Callable[[ReadConnection], T]) -> T:
@@ -137,7 +137,7 @@ class SqliteStorage:
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         def run(connection: ReadConnection) -> Slice | None:
-            """None where it may take long."""
+            """Returns None if it may take long."""
             place = read.find_place(connection, context, id, query.branch)
             if place is None:
                 return Slice([], False)
@@ -202,17 +202,17 @@ class SqliteStorage:
         await self._merge()
 
     async def upgrade_index(self) -> None:
-        """Builds anew what an older version has built."""
+        """Rebuilds an index that an older version built."""
         if self._read(index.state_of).is_older:
             async for _ in self.reindex():
                 pass
 
     async def _merge(self) -> None:
-        """In steps: others can write in between."""
+        """Merges in steps, so that others can write in between."""
         while not await self._write(index.merge):
             pass
 
-    # Beside conversations
+    # Outside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
         return self._read(lambda connection: [tenant_data.find_record(connection, context, *key) for key in keys])

@@ -1,11 +1,11 @@
-"""The newest rows of the branches that were read last.
+"""A cache of the newest rows of the branches that were read last.
 
-An agent reads the newest messages turn after turn, and adds a few. Their rows stay here, with the version and seq that
-their conversation had. A read takes them only if its own snapshot has the conversation at that very version and seq,
-which tell of every change, whoever made it and in whatever process: so what is kept is never wrong, at most of no use.
-What this process appends is put to it after the commit.
+An agent reads the newest messages turn after turn, and adds a few. Their rows stay here, with the version and seq of
+their conversation. A read uses them only if its own snapshot has the conversation at exactly that version and seq,
+which change with every write of any process: so a cached tail is never wrong, at most useless. Appends of this process
+are added to it after the commit.
 
-A message in progress changes without a new version: rows with one are not kept.
+A message in progress changes without a new version: rows with one are not cached.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hansard.cache import Cache
 _MOST_TAILS = 64
 _MOST_ROWS = 200
 _MOST_BYTES = 250_000
-"""Of one tail, if every body were as long as the largest of the conversation, and what is beside it as the longest."""
+"""The limit of one tail in bytes, if every body and every extra were as long as the longest."""
 
 At = tuple[int, int]
 """The version and seq of a conversation."""
@@ -28,15 +28,15 @@ At = tuple[int, int]
 class CachedTail(Struct, frozen=True, gc=False):
     at: At
     rows: list[Row]
-    """Of one line, newest first."""
+    """Of one segment, newest first."""
     whole: bool
-    """The line has no others."""
+    """True if the segment has no other rows."""
     extra: int = 0
-    """No row has more beside its body: metadata has no limit of its own."""
+    """The longest extra of a row: metadata has no limit of its own."""
 
 
 class AddedRows(Struct, frozen=True, gc=False):
-    """What an append put at the end of a line."""
+    """The rows that an append added at the end of a segment."""
 
     segment: int
     before: At
@@ -57,20 +57,20 @@ class TailCache:
         return segment in self._tails
 
     def find(self, segment: int, at: At, wanted: int) -> list[Row] | None:
-        """The newest rows, as many as wanted or all that there are; None when the file has to be read."""
+        """Returns the newest rows, up to `wanted`; None if the file must be read."""
         tail = self._tails.peek(segment)
         if tail is None or tail.at != at or not (tail.whole or len(tail.rows) >= wanted):
             return None
         return tail.rows[:wanted]
 
     def keep(self, segment: int, tail: CachedTail, largest: int) -> None:
-        """Remembers what was read."""
+        """Caches rows that were read."""
         extra = _longest_extra(tail.rows)
         if extra is not None:
             self._put(segment, structs.replace(tail, extra=extra), largest)
 
     def add(self, added: AddedRows) -> None:
-        """Remembers what was appended, and as much of what stood before it as readers have asked for."""
+        """Adds appended rows to a cached tail, which keeps as many rows as readers have asked for."""
         tail = self._tails.peek(added.segment)
         if tail is None:
             return
@@ -93,6 +93,6 @@ class TailCache:
 
 @decodes
 def _longest_extra(rows: list[Row]) -> int | None:
-    """None when a message is in progress."""
+    """Returns None if a message is in progress."""
     extras = [row[-1] for row in rows if row[-1] is not None]
     return None if any('"in_progress"' in extra for extra in extras) else max(map(len, extras), default=0)

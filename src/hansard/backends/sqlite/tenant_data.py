@@ -1,4 +1,4 @@
-"""What is kept beside the messages, and what happens to the whole file."""
+"""Records, blobs, usage and users, and operations on the whole file."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def put_blob(writer: SqliteWriter, context: Context, sha256: str, data: bytes, k
 def find_record(
     connection: sqlite3.Connection, context: Context, namespace: tuple[str, ...], key: str
 ) -> Record | None:
-    """A record that is alive."""
+    """Returns a live record."""
     place = (context.tenant, context.user or "", codec.pack_namespace(namespace), key)
     row = connection.execute(_FIND_RECORD, place).fetchone()
     return _live(connection, context, row) if row else None
 
 
 def _live(connection: sqlite3.Connection, context: Context, row: Row) -> Record | None:
-    """The record of a row, unless it or its conversation is not there for this context."""
+    """Decodes the record of a row, unless it has expired or its conversation is not visible to this context."""
     conversation_id = None
     if row[8] is not None:
         owner = connection.execute(QUERIES["conversation_of_record"], (row[8],)).fetchone()
@@ -79,7 +79,10 @@ def write_records(writer: SqliteWriter, context: Context, writes: Sequence[Recor
 
 
 def _found(writer: SqliteWriter, context: Context, write: RecordWrite, owner: int | None) -> Record | None:
-    """The record that a write finds. One of the same conversation that it replaces is not read as a whole."""
+    """Returns the current record for a write.
+
+    One of the same conversation that it replaces is not decoded completely.
+    """
     if owner is not None:
         place = (context.tenant, context.user or "", codec.pack_namespace(write.namespace), write.key)
         row = writer.execute(_FIND_REVISION, place).fetchone()
@@ -157,7 +160,7 @@ def erase_user_data(writer: SqliteWriter, context: Context, user_id: str) -> Rec
 
 
 def sweep(writer: SqliteWriter, context: Context, limit: int) -> Swept:
-    """Removes a bounded amount of what has expired or is needed by nothing."""
+    """Removes a bounded amount of data that has expired or is no longer needed."""
     now = to_micros(context.now)
     total = Receipt(at=context.now)
     expired = writer.run("expired_conversations", now, limit).fetchall()
@@ -174,7 +177,7 @@ def sweep(writer: SqliteWriter, context: Context, limit: int) -> Swept:
     tombstones = writer.run("delete_old_tombstones", to_micros(context.now - rules.TOMBSTONE_LIFE)).rowcount
     writer.clear_tombstones()
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
-    # An index of another version stays as it is until it is built anew: to come again would not help.
+    # An index of another version stays as it is until it is rebuilt: another sweep would not help.
     cleaned = index.clean(writer, _SWEPT_PAGES) or not index.state_of(writer.connection).is_ours
     more = limit in (len(expired), len(records), len(blobs)) or not cleaned
     return Swept(receipt=total, tombstones=tombstones, more=more)
@@ -213,7 +216,7 @@ def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
 
 @decodes
 def _totals(days: Sequence[Row]) -> tuple[int, int, dict[str, int]]:
-    """How many conversations and messages, and the active days, from the rows of `count_by_days`."""
+    """Returns the number of conversations and messages, and the active days, from the rows of `count_by_days`."""
     conversations = sum(conversations for *_, conversations in days)
     messages = sum(messages * conversations for *_, messages, conversations in days)
     return conversations, messages, rules.spread((first, last, each, number) for first, last, each, number in days)

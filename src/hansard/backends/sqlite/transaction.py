@@ -1,7 +1,7 @@
 """One conversation of a file, as an operation sees it: inside a job of the writer, which never suspends.
 
 Nothing is written before `apply`, so an operation that is refused has changed nothing. Until then new segments have
-placeholders: -1, -2 and so on. What an append inserts and counts is written at the end of the writer's transaction.
+placeholders: -1, -2 and so on. Rows and counters of appends are written at the end of the writer's transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Insert = Sequence[tuple[int, Sequence[tuple[Message, Draft]]]]
 
 
 def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> Appended:
-    """`operations.append`; without its steps for messages that are simply new, as most are: see W1 and W2."""
+    """Runs `operations.append`, with a shortcut for plain new messages, the common case: see W1 and W2."""
     entry = writer.load(context.tenant, id)
     if entry is None or not _are_plain(writer, context, entry, append):
         return run_to_end(operations.append(SqliteTransaction(writer, context, id, entry), append))
@@ -54,7 +54,7 @@ def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> A
 
 
 def _are_plain(writer: SqliteWriter, context: Context, entry: CachedState, append: Append) -> bool:
-    """Whether there is nothing to decide and nothing to write but messages, none of them stored or deleted before."""
+    """Returns whether the append only adds messages, none of them stored or deleted before."""
     state = entry.state
     if append.records or append.user_id not in (None, state.conversation.user_id):
         return False
@@ -114,10 +114,10 @@ class SqliteTransaction:
         blobs = removal.drop_blobs(self._writer, self.context, released)
         return structs.replace(gone, summaries=gone.summaries + lost, blobs=gone.blobs + blobs)
 
-    # What goes
+    # Removals
 
     def _remove(self, changes: Changes) -> tuple[Applied, list[int]]:
-        """Removes messages, and what else is wiped; returns what went, and the blobs that were referred to."""
+        """Removes messages, and what else is wiped; returns the counts, and the blobs that were referred to."""
         writer, entry = self._writer, self._entry
         if entry is None:
             return _NOTHING_GONE, []
@@ -135,7 +135,7 @@ class SqliteTransaction:
         messages, released = removal.remove(writer, runs)
         return Applied(messages=messages), released
 
-    # What comes
+    # Additions
 
     def _reserve_segment(self, segment: int, state: ConversationState) -> None:
         """Reserves a segment that no new branch owns: the file itself counts only those of new branches."""
@@ -144,7 +144,7 @@ class SqliteTransaction:
             self._writer.reserve(segment)
 
     def _store(self, changes: Changes, state: ConversationState, *, only_adds: bool) -> None:
-        """Saves the state and adds messages. Lines that are only added to can still be read from the kept tails."""
+        """Saves the state and adds messages. If segments are only added to, their cached tails stay valid."""
         writer, context, entry, insert = self._writer, self.context, self._entry, changes.insert
         if self._new_segment is not None:
             self._reserve_segment(self._new_segment, state)
@@ -157,7 +157,7 @@ class SqliteTransaction:
         else:
             self._save(entry, state, largest)
         for sha256, data in changes.blobs.items():
-            # They need no time to be kept: a message refers to them at once.
+            # They need no keeping time: a message refers to them at once.
             writer.run("keep_blob", context.tenant, sha256, 0, data)
         for segment, fresh in insert:
             made = rows.message_rows(segment, entry.pk, fresh)
@@ -181,7 +181,7 @@ class SqliteTransaction:
             writer.save(tenant, self.id, entry, state)
 
     def _update(self, update: Update) -> list[int]:
-        """Changes a message; returns the blobs that it referred to, if it refers to others now."""
+        """Changes a message; returns the blobs that it referred to, if it now refers to others."""
         writer, before, after = self._writer, update.before, update.after
         key = pack(update.segment, after.seq)
         format = None if after.format == "text" else after.format
@@ -199,7 +199,7 @@ class SqliteTransaction:
             self._writer.run("use_blob", key, self.context.tenant, ref.sha256)
 
     def _store_tenant_data(self, changes: Changes) -> int:
-        """Summaries, tombstones, usage and records; returns how many summaries went."""
+        """Stores summaries, tombstones, usage and records; returns how many summaries were removed."""
         writer, context, entry = self._writer, self.context, self._entry
         if changes.lost_summaries and entry is not None:
             found = writer.run("find_summaries", entry.pk).fetchall()
@@ -218,7 +218,7 @@ class SqliteTransaction:
 
 
 def _only_counts(before: ConversationState, after: ConversationState) -> bool:
-    """Whether nothing has changed but what an append changes: see `save_counters`. What stays is the same object."""
+    """Returns whether only the fields of `save_counters` have changed. Unchanged values are the same objects."""
     one, other = before.conversation, after.conversation
     return (
         one.user_id is other.user_id
@@ -242,7 +242,7 @@ def _are_same_segments(before: Mapping[str, StoredBranch], after: Mapping[str, S
     return all(branch.segment == before[id].segment and branch.path is before[id].path for id, branch in after.items())
 
 
-# Answering
+# Answers
 
 
 def answer(
@@ -252,7 +252,7 @@ def answer(
     wants: Wants,
     tombstones: Mapping[str, datetime],
 ) -> Found:
-    """What is asked for. `entry` is None where there is no conversation."""
+    """Answers `wants`. `entry` is None if there is no conversation."""
     found: dict[str, Any] = {"tombstones": tombstones}
     if wants.blobs:
         found["blobs"] = read.get_blobs(connection, context, wants.blobs)
@@ -285,7 +285,7 @@ def _placed(found: Sequence[Row], id: str) -> list[Placed]:
 
 
 def _read(connection: sqlite3.Connection, wants: Wants) -> list[Row]:
-    """The messages of the runs, in order."""
+    """Returns the messages of the runs, in order."""
     found: list[Row] = []
     if wants.newest is None:
         for each in wants.runs:
@@ -304,7 +304,7 @@ def _span(connection: sqlite3.Connection, part: Run) -> Span:
 
 
 def _last_time(connection: sqlite3.Connection, state: ConversationState, without: Without) -> datetime | None:
-    """The time of the newest message that would be left without these."""
+    """Returns the time of the newest message that would be left without these."""
     left = [_last_left(connection, segment, without) for segment in removal.segments_of(state)]
     last = max((row for row in left if row), key=lambda row: row[0] & SEQ_MASK, default=None)
     return rows.moment_of(last[2]) if last else None

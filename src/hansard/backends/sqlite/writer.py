@@ -1,7 +1,7 @@
-"""What a job works with: the writing connection, and the heads of conversations.
+"""The context of a job: the writing connection, and the states of conversations.
 
-Heads are cached across transactions and trusted only while `data_version` says that no other connection has written.
-What appends insert and change is stored once, when the transaction ends: a conversation that many callers append to
+States are cached across transactions and trusted only while `data_version` says that no other connection has written.
+Rows and counters of appends are stored once, when the transaction ends: a conversation that many callers append to
 costs one UPDATE.
 """
 
@@ -22,7 +22,7 @@ from hansard.contract.types import Context, ConversationState, StoredBranch
 from hansard.model import UsageRow, to_micros
 
 _MOST = 4096
-"""Of each kind of thing that is cached."""
+"""Entries of each kind that are cached."""
 
 _FIND_HEAD = QUERIES["find_head"]
 _SAVE_COUNTERS = QUERIES["save_counters"]
@@ -32,7 +32,7 @@ _ADD_SEARCH_ROW = QUERIES["add_search_row"]
 _ADD_SEARCH_ROWS = QUERIES["add_search_rows"]
 _DATA_VERSION = "PRAGMA data_version"
 _BRANCH = 19
-"""Where the columns of a branch begin in a row of `find_head`."""
+"""The index of a branch's first column in a row of `find_head`."""
 
 
 class CachedState:
@@ -45,7 +45,7 @@ class CachedState:
         self.state = state
         self.largest = largest
         self.saved = state.branches
-        """The branches as they stand in the file."""
+        """The branches as they are stored in the file."""
 
 
 class SqliteWriter:
@@ -56,26 +56,26 @@ class SqliteWriter:
         """Conversations that this transaction has changed."""
         self._entries: dict[tuple[str, str], CachedState] = {}
         self._dirty: dict[tuple[str, str], CachedState] = {}
-        """Those whose counters are not saved yet."""
+        """Conversations whose counters are not saved yet."""
         self._messages: list[rows.Row] = []
-        """Those that are not inserted yet."""
+        """Messages that are not inserted yet."""
         self.tails = TailCache()
         self._added: list[AddedRows] = []
-        """What the tails get when the transaction has ended well."""
+        """Rows to add to the tail cache after the commit."""
         self.unindexed = 0
         """How many messages wait to be indexed, as far as this process knows."""
         self.arrived = 0
-        """How many of them came in one go, the last time."""
+        """How many of them came in the last batch."""
         self.lists_for_search = True
-        """False only to measure what search costs: such messages are not found, and `check` says so."""
+        """False only to measure the cost of search: such messages are not found, and `check` reports it."""
         self._tombstones: dict[tuple[str, str], datetime | None] = {}
-        """Those that were looked up: an append of dated messages asks for the same one each time."""
+        """Tombstones that were looked up: an append of dated messages asks for the same one each time."""
         self._last_line: int | None = None
-        """The highest line that was given, once it was looked up."""
+        """The highest segment number in use, once it was looked up."""
         self._data_version = -1
         self._marks = 0
         self._flushed = 0
-        """Changes of the connection that were made by `flush`."""
+        """Changes of the connection that `flush` made."""
 
     # The transaction
 
@@ -99,7 +99,7 @@ class SqliteWriter:
         self.execute("COMMIT")
 
     def update_tails(self) -> None:
-        """After the commit: what was appended is added to the rows that are kept."""
+        """After the commit: adds appended rows to the cached tails."""
         added, self._added = self._added, []
         for each in added:
             self.tails.add(each)
@@ -115,9 +115,9 @@ class SqliteWriter:
 
     @property
     def changes(self) -> int:
-        """Grows with every change, so that a refused job can be seen to have made none.
+        """Grows with every change, which shows that a refused job has made none.
 
-        What a job flushes was changed by the jobs before it.
+        Rows that a job flushes were changed by earlier jobs.
         """
         return self.connection.total_changes - self._flushed + self._marks
 
@@ -139,7 +139,7 @@ class SqliteWriter:
         return entry
 
     def require(self, context: Context, id: str) -> CachedState:
-        """A conversation that the context must be able to see."""
+        """Returns a conversation, which the context must be able to see."""
         entry = self.load(context.tenant, id)
         if entry is None or not rules.is_visible(entry.state.conversation, context):
             raise rules.not_found(id)
@@ -150,7 +150,7 @@ class SqliteWriter:
         self._marks += 1
 
     def save_later(self, tenant: str, id: str, entry: CachedState, state: ConversationState) -> None:
-        """Counters only: an append to a conversation that exists."""
+        """Saves only counters, later: for an append to an existing conversation."""
         entry.state = state
         key = (tenant, id)
         self._dirty[key] = entry
@@ -158,8 +158,8 @@ class SqliteWriter:
         self._marks += 1
 
     def save(self, tenant: str, id: str, entry: CachedState, state: ConversationState) -> None:
-        """Everything: the conversation's row and its branches."""
-        # What an append left for later is stored first: only changes against the file are saved below.
+        """Saves everything: the conversation's row and its branches."""
+        # Buffered appends are written first: only changes against the file are saved below.
         self.flush()
         before, entry.state = entry.state, state
         self.run("save_conversation", *rows.conversation_row(state, entry.largest), entry.pk)
@@ -173,7 +173,7 @@ class SqliteWriter:
     ) -> None:
         for id in before.keys() - after.keys():
             self.run("delete_branch", entry.pk, id)
-        # A branch that is no longer alone, or is alone again, is saved too: its count moves.
+        # If the number of branches changes from or to one, the branches are saved too: their count moves.
         same_count_row = (len(before) > 1) == (len(after) > 1)
         for id, branch in after.items():
             if not (same_count_row and branch is before.get(id)):
@@ -183,7 +183,7 @@ class SqliteWriter:
         self.run("save_branch", branch.segment, *rows.branch_row(pk, branch, alone=alone))
 
     def insert(self, tenant: str, state: ConversationState, largest: int) -> CachedState:
-        """A new conversation with its branches."""
+        """Inserts a new conversation with its branches."""
         id = state.conversation.id
         pk = self.run("insert_conversation", tenant, id, *rows.conversation_row(state, largest)).lastrowid
         assert pk is not None
@@ -201,12 +201,12 @@ class SqliteWriter:
         return self._last_line
 
     def reserve(self, segment: int) -> None:
-        """Keeps a line that no branch owns from being given again."""
+        """Marks a segment as used that no branch owns."""
         self.run("reserve_line", segment)
         self.run("release_line")
 
     def discard(self, tenant: str, id: str) -> None:
-        """The conversation is gone."""
+        """Removes a deleted conversation from the cache."""
         self._entries.pop((tenant, id), None)
         self._dirty.pop((tenant, id), None)
         self.touch(tenant, id)
@@ -225,39 +225,39 @@ class SqliteWriter:
     def add_tombstones(self, tenant: str, digests: Iterable[str], at: datetime) -> None:
         for digest in digests:
             self.run("bury", tenant, digest, to_micros(at))
-            # A later time may be stored already: it is looked up when it is asked for.
+            # A later time may be stored already: it is read when it is needed.
             self._tombstones.pop((tenant, digest), None)
 
     def clear_tombstones(self) -> None:
-        """Some were deleted from the file."""
+        """Clears the cache after some were deleted from the file."""
         self._tombstones.clear()
 
-    # What appends leave for later
+    # Buffered appends
 
     def add_usage(self, tenant: str, amounts: Iterable[UsageRow]) -> None:
         for row in amounts:
             self.run("add_usage", *rows.usage_row(tenant, row))
 
     def insert_later(self, messages: list[rows.Row]) -> None:
-        """Messages of this transaction go in together, by key: the pages of one line are touched together."""
+        """Buffers messages, which are inserted together, by key: the pages of one segment are touched together."""
         self._messages += messages
         self._marks += 1
 
     def add_later(
         self, segment: int, before: ConversationState, after: ConversationState, inserted: list[rows.Row], largest: int
     ) -> None:
-        """An append to a line: who reads its end again need not read it from the file."""
+        """Records an append for the tail cache, so that readers of the segment's end need not read the file."""
         if segment in self.tails:
             made = rows.as_read(inserted)
             self._added.append(AddedRows(segment, _place_of(before), _place_of(after), made, largest))
 
     def flush(self) -> None:
-        """Stores what appends have left for later. Whoever reads messages inside the transaction calls it first."""
+        """Writes buffered appends. Callers must call it before they read messages in the same transaction."""
         if not (self._messages or self._dirty):
             return
         before = self.connection.total_changes
         if self._messages:
-            # Before they are sorted: search wants them in the order of arrival.
+            # Before sorting: search needs the order of arrival.
             arrived = [row[:1] for row in self._messages]
             self._messages.sort()
             self._insert(self._messages)
@@ -285,13 +285,13 @@ class SqliteWriter:
 
     def _list_for_search(self, arrived: list[rows.Row], first: int, last: int) -> None:
         if 0 < last - first == len(arrived) - 1:
-            # Every key between the two: they are of one line, where the order of arrival is that of the keys.
+            # Every key between the two: they are of one segment, where the order of arrival is that of the keys.
             self.execute(_ADD_SEARCH_ROWS, (first, last))
         else:
             self._many(_ADD_SEARCH_ROW, arrived)
 
     def _save_counts(self, entry: CachedState) -> None:
-        """The counts of the branches that were appended to; most of many have not changed."""
+        """Saves the counts of the branches that were appended to; usually few have changed."""
         for id, branch in entry.state.branches.items():
             if branch is not entry.saved.get(id):
                 self.run("save_count", branch.count, branch.segment)
@@ -309,7 +309,7 @@ def _place_of(state: ConversationState) -> tuple[int, int]:
 
 
 def find_state(connection: sqlite3.Connection, tenant: str, id: str) -> CachedState | None:
-    """A conversation with its branches."""
+    """Reads a conversation with its branches."""
     found = connection.execute(_FIND_HEAD, (tenant, id)).fetchall()
     return _state_of(found, f"conversation {id!r} of tenant {tenant!r}") if found else None
 
