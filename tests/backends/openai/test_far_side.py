@@ -342,7 +342,7 @@ def test_a_deletion_that_broke_off(kind: str) -> None:
                 wire.times = 0
                 assert len(await side.ids()) == 1
                 (problem,) = await store.check()
-                assert "delete it once more" in problem.what
+                assert "delete it again" in problem.what
                 assert not await store.delete_conversation("c"), "here it is gone"
                 assert await side.ids() == [], "and a retry makes good what is left there"
                 assert await store.check() == []
@@ -501,6 +501,6 @@ def test_what_is_too_large_for_the_api_is_noted_in_a_thread(tmp_path: Path) -> N
         (id,) = await side.ids()
         before, note, after = await side.texts(id)
         assert (before, after) == ("before", "after"), "it does not stand in the way of others"
-        assert "which the API does not take" in note
+        assert "which the API does not accept" in note
 
     scenario("threads", play)

@@ -1,7 +1,7 @@
-"""A backend that asks a server. Every method is one request, as `wire` derives it; what it means is decided there.
+"""A backend that calls a server. Every method is one request, as `wire` derives it; the server decides.
 
-A read is repeated when the connection breaks. Of the writes only an append is: all its messages have ids, and the same
-id is stored once. Any other write whose answer got lost raises `Unavailable` with the outcome `unknown`.
+A read is repeated if the connection breaks. Of the writes only an append is: all its messages have ids, and the same id
+is stored once. Any other write whose answer was lost raises `Unavailable` with the outcome `unknown`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 @functools.cache
 def _trust() -> ssl.SSLContext:
-    """Made once: reading the system's certificates takes longer than most tests."""
+    """Cached: reading the system's certificates takes longer than most tests."""
     return httpx.create_ssl_context()
 
 
 def asking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """A method of the contract that asks the server."""
+    """Returns a method of the contract that calls the server."""
     name = method.__name__
 
     @functools.wraps(method)
@@ -76,7 +76,7 @@ class HttpBackend:
         self.capabilities = Capabilities(name="http", durability="none")
 
     async def open(self) -> None:
-        """Asks the server what its storage can do."""
+        """Asks the server for the capabilities of its storage."""
         with mapped(writes=False):
             answer = await self._client.get("/about")
         if answer.status_code != 200:
@@ -84,8 +84,8 @@ class HttpBackend:
         try:
             found = msgspec.json.decode(answer.content, type=_About).capabilities
         except msgspec.MsgspecError as error:
-            raise Unavailable("this is not a Hansard server, or one of another version", retryable=False) from error
-        # Where the server's storage has no index, the server looks at each message: they need not come here for that.
+            raise Unavailable("this is not a Hansard server, or it has another version", retryable=False) from error
+        # If the server's storage has no index, the server scans the messages: they need not be sent here for that.
         search = found.search if found.search == "none" else "index"
         self.capabilities = structs.replace(
             found,
@@ -103,10 +103,10 @@ class HttpBackend:
         self._is_closed = True
         await self._client.aclose()
 
-    # Asking
+    # Requests
 
     async def _ask(self, name: str, call: Struct, context: Context | None, *, timeout: float | None = None) -> Any:
-        """One call of the contract."""
+        """Makes one call of the contract."""
         method = wire.METHODS[name]
         writes = method.need != "read"
         for attempt in range(1, _ATTEMPTS + 1):
@@ -145,7 +145,7 @@ class HttpBackend:
     async def _lines(
         self, name: str, context: Context | None, call: Struct, decoder: msgspec.json.Decoder[T]
     ) -> AsyncIterator[T]:
-        """A call that answers with lines, for as long as it takes."""
+        """Makes a call that answers with lines, without a time limit."""
         if self._is_closed:
             raise Closed("the store is closed")
         with mapped(writes=False):
@@ -210,9 +210,9 @@ class HttpBackend:
         return mark
 
     async def backup(self, target: Path) -> None:
-        raise Unsupported("a server is backed up where it runs: hansard backup", capability="backup")
+        raise Unsupported("back up a server where it runs, with hansard backup", capability="backup")
 
-    # Lines, for as long as it takes
+    # Calls that answer with lines, without a time limit
 
     def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         return self._lines("check", _of_tenant(tenant), wire.CheckCall(tenant), _CHECKED)
@@ -226,7 +226,7 @@ class HttpBackend:
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> Struct:
-    """The call of a method, as it is sent."""
+    """Returns the call of a method, as it is sent."""
     packed = {key: wire.pack(value) for key, value in kwargs.items()}
     return wire.METHODS[name].arguments(*map(wire.pack, args), **packed)
 
@@ -236,7 +236,7 @@ def _of_tenant(tenant: str | None) -> Context | None:
 
 
 def _headers(context: Context | None) -> dict[str, str]:
-    """Who asks, beside the context itself: the walls of the server know headers."""
+    """Returns headers that name the caller, for the walls of the server, in addition to the context itself."""
     if context is None:
         return _JSON
     headers = {**_JSON, "Hansard-Tenant": quote(context.tenant, safe="")}
@@ -246,7 +246,7 @@ def _headers(context: Context | None) -> dict[str, str]:
 
 
 def _may_repeat(name: str, error: Unavailable) -> bool:
-    """What never left may be sent again; what may have been done, only if doing it twice is doing it once."""
+    """Returns whether a call may be sent again: if it was never sent, or if repeating it has no further effect."""
     if isinstance(error, TimedOut):
         return False
     was_sent = not isinstance(error.__cause__, NOT_SENT)
@@ -254,7 +254,7 @@ def _may_repeat(name: str, error: Unavailable) -> bool:
 
 
 def _repeated(call: Struct) -> Struct:
-    """The call, to be sent again: its messages may be stored by now, so that their ids must be looked for."""
+    """Returns the call to send again: its messages may be stored by now, so their ids must be looked up."""
     append = getattr(call, "append", None)
     if not isinstance(append, Append):
         return call

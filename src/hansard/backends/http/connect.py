@@ -1,4 +1,4 @@
-"""From a URL to a server: `https://host/prefix?key_file=…&timeout=…`, with the key in `$HANSARD_KEY` or a file."""
+"""Opens a server's URL: `https://host/prefix?key_file=…&timeout=…`, with the key in `$HANSARD_KEY` or a file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _OPTIONS = ("key_file", "timeout")
 
 
 async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> HttpBackend:
-    """Connects, and asks the server what its storage can do."""
+    """Connects, and asks the server for the capabilities of its storage."""
     if "@" in url.netloc:
-        raise ValidationError("a key does not belong into a URL, which is logged and shown: use $HANSARD_KEY")
+        raise ValidationError("a key does not belong in a URL, which is logged and shown: use $HANSARD_KEY")
     file, timeout = url.option("key_file"), url.number("timeout")
     url.finish(_OPTIONS)
     if not url.netloc:
@@ -37,4 +37,4 @@ def _read(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise NotFound(f"the file of the key cannot be read: {error.strerror}: {file}") from error
+        raise NotFound(f"the key file cannot be read: {error.strerror}: {file}") from error

@@ -1,4 +1,4 @@
-"""What the server met, as the same class; and what the connection did, with what is known about the outcome."""
+"""Errors of the server, as the same class; and of the connection, with the known outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hansard.errors import TABLE, HansardError, TimedOut, Unavailable
 
 
 class ProblemDocument(Struct):
-    """The problem document, as far as it is needed."""
+    """The fields of a problem document that are used."""
 
     code: str
     detail: str
@@ -22,23 +22,23 @@ class ProblemDocument(Struct):
 
 
 def error_of(answer: httpx.Response, *, writes: bool) -> HansardError:
-    """The error that an answer is."""
+    """Returns the error of a response."""
     try:
         problem = msgspec.json.decode(answer.content, type=ProblemDocument)
         return TABLE[problem.code](problem.detail, **problem.details)
     except (msgspec.MsgspecError, KeyError, TypeError):
-        # Something between us and the server answered: who knows what it did with the request.
-        outcome = f"{answer.status_code} from {answer.url.host}, which is no answer of a Hansard server"
+        # A proxy between us and the server answered: it is unknown what it did with the request.
+        outcome = f"{answer.status_code} from {answer.url.host}, which is not an answer of a Hansard server"
         return Unavailable(outcome, outcome="unknown" if writes else "not_applied")
 
 
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""The request never left."""
+"""The request was never sent."""
 
 
 @contextmanager
 def mapped(*, writes: bool) -> Iterator[None]:
-    """Errors of the connection as ours. A write whose answer got lost may have been made."""
+    """Translates errors of the connection. A write whose answer was lost may have been stored."""
     try:
         yield
     except NOT_SENT as error:

@@ -1,4 +1,4 @@
-"""OpenAI's Conversations or Threads, or a server that speaks them, as a storage with an index of our own."""
+"""OpenAI's Conversations or Threads API, or a compatible server, as a storage with a local index."""
 
 from __future__ import annotations
 

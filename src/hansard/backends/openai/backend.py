@@ -1,9 +1,9 @@
-"""A mirror: an index of our own decides and answers, and an API of OpenAI's holds the items.
+"""A mirror: a local index decides and answers, and an OpenAI API holds the items.
 
-The API keeps what it can say: items in order, and a little metadata. It cannot list conversations, and knows no
-owners, times, branches, versions or exact content. All that is in the index, which is any Hansard backend that keeps
-records. A write goes to the index first, which decides it; then what is new there is added at the API, from where the
-last addition ended: so one that broke off is made good by the next write. A read first takes over what others did.
+The API stores items in order, and a little metadata. It cannot list conversations, and has no owners, times, branches,
+versions or exact content. The index has all of that; it is any Hansard backend that stores records. A write goes to the
+index first, which decides it; then the new messages are added at the API, from where the last addition ended: so the
+next write completes an interrupted one. A read first takes over the changes of others.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hansard.errors import Conflict, Unsupported, ValidationError
 from hansard.model import Appended, Branch, Conversation, Message, Problem, Receipt, Stats
 
 _LOOKS = 3
-"""How often what was read is looked for, while others go on deleting it."""
+"""How often a read is repeated while others keep deleting its messages."""
 
 
 class OpenAiBackend:
@@ -55,7 +55,7 @@ class OpenAiBackend:
         self._pusher = Pusher(mirror, self._puller)
 
     def __getattr__(self, name: str) -> Any:
-        """What concerns the index alone."""
+        """Forwards calls that concern only the index."""
         found = getattr(self._index, name)
         if not inspect.iscoroutinefunction(found):
             return found
@@ -69,14 +69,14 @@ class OpenAiBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the index, but for what cannot be said of the API."""
+        """Returns those of the index, except what the API cannot guarantee."""
         return structs.replace(
             self._index.capabilities,
             name=self._mirror.remote.name,
             blocking=False,
             backup=False,
             secure_delete=False,
-            remnants="at the API, which does not say what it keeps.",
+            remnants="at the API, which does not report what it retains.",
             vacuum=False,
             changed_elsewhere=self._mirror.pulls,
             mirrors=True,
@@ -119,7 +119,8 @@ class OpenAiBackend:
         state = await self._states.get(of, id)
         is_seen = await self._index.get_conversation(context, id) is not None
         if state is not None and is_seen:
-            # Before: if this breaks off, what is at the API must not be taken for the other side of what comes next.
+            # Before the deletion: if it is interrupted, the API's items must not be taken for those of a later
+            # conversation.
             await self._states.change(of, id, is_dying=True)
         try:
             receipt = await self._index.delete_conversation(context, id, expected_version)
@@ -130,7 +131,7 @@ class OpenAiBackend:
         return _not_physically_gone(receipt)
 
     async def _delete_remote(self, context: Context, id: str) -> None:
-        """What is at the API goes, unless the conversation is here."""
+        """Deletes the items at the API, unless the conversation exists here."""
         async with self._mirror.one_at_a_time(context, id):
             state = await self._states.get(context, id)
             if state is not None and await self._index.get_conversation(context, id) is None:
@@ -142,7 +143,7 @@ class OpenAiBackend:
     async def append(self, context: Context, id: str, append: Append) -> Appended:
         _refuse_index_tenant(context)
         if id.startswith(self._mirror.remote.prefix) and await self._index.get_conversation(context, id) is None:
-            # It may have been made at the API, and never been read here.
+            # It may have been created at the API, and never been read here.
             await self._puller.pull(context, id)
         appended = await self._index.append(context, id, append)
         await self._pusher.push(context, id)
@@ -179,7 +180,7 @@ class OpenAiBackend:
     async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
         _refuse_index_tenant(context)
         if change.metadata is not UNSET:
-            # That it came from the API is not for its readers to take away.
+            # Keep the record that it came from the API.
             for message in await self._index.find_messages(context, id, [message_id]):
                 if is_pulled(message):
                     kept = {PULLED: (message.metadata or {})[PULLED]}
@@ -232,7 +233,7 @@ class OpenAiBackend:
 
     async def sweep(self, context: Context, limit: int) -> Swept:
         was_due = await self._states.sweep_is_due(context)
-        # Before: if this breaks off, the next sweep knows that something may have been left at the API.
+        # Before: if this is interrupted, the next sweep knows that something may be left at the API.
         await self._states.set_sweep(context, due=True)
         swept = await self._index.sweep(context, limit)
         is_due = was_due or swept.receipt.conversations > 0
@@ -271,16 +272,16 @@ class OpenAiBackend:
 
     async def backup(self, target: Path) -> None:
         raise Unsupported(
-            "a backup would hold only one of two sides: back up the index, which has everything, by its own URL",
+            "a mirror has two sides: back up the index, which has everything, by its own URL",
             capability="backup",
         )
 
 
 def _not_physically_gone(receipt: Receipt) -> Receipt:
-    """Nobody can know what an API keeps of what it deletes."""
+    """It is unknown what an API retains of deleted data."""
     return structs.replace(receipt, physically_gone=False)
 
 
 def _refuse_index_tenant(context: Context) -> None:
     if context.tenant == TENANT:
-        raise ValidationError(f"the tenant {TENANT!r} is the index's own: take another name")
+        raise ValidationError(f"the tenant {TENANT!r} is reserved for the index: choose another name")

@@ -1,4 +1,4 @@
-"""Whether both sides agree: what broke off and waits for a write, and what others deleted and nobody has read."""
+"""Checks whether both sides agree: interrupted writes, and messages that others deleted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hansard.contract.types import Context
 from hansard.model import Message, Problem
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-"""When nothing had expired yet: what has is not wrong, it only waits for a purge."""
+"""Before anything has expired: expired data is not wrong, it only waits for a purge."""
 
 
 async def check(mirror: MirrorPair, tenant: str | None) -> AsyncIterator[Problem]:
-    """Nothing is changed."""
+    """Changes nothing."""
     async for owner, id, state in mirror.states.all(Context(TENANT, _LONG_AGO), tenant):
         of = Context(owner, _LONG_AGO)
         with mapped(index_written=False):
@@ -28,10 +28,10 @@ async def check(mirror: MirrorPair, tenant: str | None) -> AsyncIterator[Problem
 
 async def _differences(mirror: MirrorPair, context: Context, id: str, state: MirrorState) -> AsyncIterator[str]:
     if await mirror.index.get_conversation(context, id) is None:
-        yield f"it is deleted here, and may still be at the API, as {state.remote}: delete it once more"
+        yield f"it is deleted here, and may still be at the API, as {state.remote}: delete it again"
         return
     if state.is_dirty:
-        yield "a change broke off before it was made at the API: the next write makes it good"
+        yield "a change was interrupted before it reached the API: the next write completes it"
         return
     try:
         seen = SeenEntries()

@@ -1,4 +1,4 @@
-"""`openai+conversations://host/v1?index=…` and `openai+threads://…`: the address, the key, the index, the mode."""
+"""Opens `openai+conversations://host/v1?index=…` and `openai+threads://…`: address, key, index, mode."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _REMOTES: dict[str, Callable[[AsyncOpenAI, str], Remote]] = {
 
 
 async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBackend:
-    """Opens the index; the API is asked when there is something to ask."""
+    """Opens the index; the API is called only when needed."""
     if "@" in url.netloc:
-        raise ValidationError("a key does not belong into a URL, which is logged and shown: use $OPENAI_API_KEY")
+        raise ValidationError("a key does not belong in a URL, which is logged and shown: use $OPENAI_API_KEY")
     index_url = url.option("index") or _INDEX
     if index_url.startswith("openai+"):
-        raise ValidationError(f"the index {index_url!r} is a mirror itself: it must be a store of its own")
+        raise ValidationError(f"the index {index_url!r} is a mirror itself: it must be another kind of store")
     mode = url.choice("mode", ("delta", "snapshot"), "delta")
     pulls = url.choice("pull", ("on", "off"), "on") == "on"
     file, timeout = url.option("key_file"), url.number("timeout")
@@ -55,7 +55,7 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> OpenAiBack
     if not index.capabilities.records or not index.capabilities.keeps:
         await client.close()
         await index.close()
-        raise Unsupported(f"the index {index_url!r} must be a store that keeps records", capability="records")
+        raise Unsupported(f"the index {index_url!r} must be a store that stores records", capability="records")
     states = MirrorStates(index)
     try:
         mark = await states.mark(datetime.now(UTC))
@@ -81,7 +81,7 @@ def _client(url: Url, file: str | None, timeout: int | None, scheme: str) -> Asy
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Made once: reading the system's certificates takes longer than most calls."""
+    """Cached: reading the system's certificates takes longer than most calls."""
     return ssl.create_default_context()
 
 
@@ -89,4 +89,4 @@ def _read(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise NotFound(f"the file of the key cannot be read: {error.strerror}: {file}") from error
+        raise NotFound(f"the key file cannot be read: {error.strerror}: {file}") from error

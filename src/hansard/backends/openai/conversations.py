@@ -30,12 +30,12 @@ class RemoteConversations:
     def __init__(self, client: AsyncOpenAI, mark: str) -> None:
         self._client = client
         self._api = client.conversations
-        # A request that adds is repeated by us, who look first whether it was done.
+        # We repeat requests that add items ourselves, after checking whether they were applied.
         self._once = client.with_options(max_retries=0)
         self._mark = mark
 
     async def create(self, metadata: dict[str, str]) -> str:
-        # Repeated, it may leave an empty one behind, which nobody knows.
+        # A repetition may leave an empty conversation behind, which is never used.
         return (await self._api.create(metadata=metadata)).id
 
     async def find(self, id: str) -> dict[str, Any] | None:
@@ -69,18 +69,18 @@ class RemoteConversations:
             try:
                 await self._create(id, chunk)
             except openai.APIConnectionError:
-                # It may have been done, and its answer lost. Ours have ids: what comes in late is known again.
+                # It may have been applied, and its answer lost. Our items have ids, so late ones are recognised.
                 missing = [piece for piece in chunk if not await self.has(id, piece.key)]
                 if missing:
                     await self._create(id, missing)
             except openai.BadRequestError:
-                # Another process was here first, or the API does not take one of them.
+                # Another process was first, or the API refuses one of them.
                 for piece in chunk:
                     if not await self.has(id, piece.key):
                         await self._create_in_any_words(id, piece)
 
     async def _create_in_any_words(self, id: str, piece: RemotePart) -> None:
-        """One that the API refuses goes as text: it must not keep those behind it from being added."""
+        """Adds an item that the API refuses as text, so that it does not block the later ones."""
         try:
             await self._create(id, [piece])
         except openai.BadRequestError:
@@ -94,7 +94,7 @@ class RemoteConversations:
         given = [item.get("id") for item in answer["data"]] if isinstance(answer, dict) and "data" in answer else []
         if given != [piece.key for piece in pieces]:
             raise Unsupported(
-                "this API gives items ids of its own, so that what was added cannot be known again", capability="ids"
+                "this API assigns its own item ids, so added items cannot be recognised", capability="ids"
             )
 
     async def has(self, id: str, entry_id: str) -> bool:
@@ -125,7 +125,7 @@ class RemoteConversations:
 
 
 def _message(native: dict[str, Any]) -> Message:
-    """An item as a message, whatever an API says of it."""
+    """Reads an item as a message, whatever the API returns."""
     kind = openai_items.kind_of(native)
     whole = {**native, "type": kind}
     if kind == "message" and not isinstance(native.get("role"), str):
@@ -134,7 +134,7 @@ def _message(native: dict[str, Any]) -> Message:
 
 
 def _sendable(item: dict[str, Any]) -> dict[str, Any]:
-    """An item as the API takes it; what it would refuse goes as text, and what is too large as a note."""
+    """Returns an item that the API accepts: refused kinds become text, and oversized ones a note."""
     if (size := len(msgspec.json.encode(item))) > LARGEST:
         item = {"type": "message", "role": item.get("role", "assistant"), "content": too_large(size)}
     if item.get("type") == "message" and item.get("role") not in openai_items.INPUT_ROLES:
@@ -148,7 +148,7 @@ def _sendable(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(item: dict[str, Any]) -> Any:
-    """The content of a message; as text where it has parts that the API does not know."""
+    """Returns the content of a message, as text if it has parts that the API does not support."""
     content = item.get("content")
     if isinstance(content, list) and not all(openai_items.is_piece(piece) for piece in content):
         return as_text(content)

@@ -1,4 +1,4 @@
-"""What the SDK raises, as our errors. What fails after the index was written may still land: nobody can know."""
+"""Translates errors of the SDK. A call that fails after the index was written may still be applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two sides of a mirror, and what both directions between them need to know."""
+"""The two sides of a mirror, and the state that both directions share."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hansard.model import Conversation, Message
 
 Mode = Literal["delta", "snapshot"]
 PULLED = "openai.pulled"
-"""In the metadata of a message that others added at the API: a hash of it as it was there."""
+"""The key in the metadata of a message that others added at the API: a hash of its content there."""
 OURS = "hansard_"
-"""How the names of metadata begin that only a mirror writes at the API."""
+"""The prefix of metadata keys that only a mirror writes at the API."""
 _ROWS, _BYTES = 200, 8_000_000
 _KEY, _VALUE = 64, 512
 PAIRS = 16
-"""Of metadata, at most."""
+"""Characters of a metadata value, at most."""
 
 
 class MirrorPair:
@@ -45,7 +45,7 @@ class MirrorPair:
 
     @asynccontextmanager
     async def one_at_a_time(self, context: Context, id: str) -> AsyncIterator[None]:
-        """In this process. Others are told apart by what they write."""
+        """Serializes the work on a conversation in this process. Other processes are recognised by what they write."""
         place = context.tenant, id
         lock, users = self._locks.get(place) or (asyncio.Lock(), 0)
         self._locks[place] = lock, users + 1
@@ -58,7 +58,7 @@ class MirrorPair:
             if users == 1:
                 del self._locks[place]
 
-    # Messages and what stands for them
+    # Messages and their counterparts at the API
 
     async def rows(self, context: Context, id: str, after: int = 0) -> AsyncIterator[list[Row]]:
         while rows := await self.index.read_rows(context, id, after, _ROWS, _BYTES):
@@ -71,19 +71,19 @@ class MirrorPair:
     async def pieces(
         self, context: Context, id: str, messages: Iterable[Message], state: MirrorState
     ) -> list[RemotePart]:
-        """What is to be added for messages."""
+        """Returns the items to add for messages."""
         found: list[RemotePart] = []
         for message in await self._whole(context, list(messages)):
             found += self.remote.pieces(message, self.stem(context, id, message, state)[1])
         return found
 
     async def _whole(self, context: Context, messages: list[Message]) -> list[Message]:
-        """The messages with their blobs put back."""
+        """Returns the messages with their blobs restored."""
         digests = {ref.sha256 for message in messages for ref in message.blobs}
         if not digests:
             return messages
         found = await self.index.get_blobs(context, list(digests))
-        # Of a copy: what was read is handed out as it is.
+        # In a copy: the stored messages are returned to callers unchanged.
         return [
             structs.replace(message, content=codec.restore(deepcopy(message.content), message.blobs, found), blobs=())
             for message in messages
@@ -92,14 +92,14 @@ class MirrorPair:
     # The API itself
 
     async def ensure_anchor(self, context: Context) -> None:
-        """Sees to it that the API can be known again."""
+        """Ensures that the API can be recognised later."""
         if await self.states.anchor(context) is None:
             made = await self.remote.create({f"{OURS}index": self.mark})
             if not await self.states.set_anchor(context, made):
                 await self.remote.delete(made)
 
     async def is_gone(self, context: Context, state: MirrorState) -> bool:
-        """Whether somebody deleted the conversation there. Another server, or another account, knows none of ours."""
+        """Returns whether another client deleted the conversation there. Another server or account has none of ours."""
         if await self.remote.find(state.remote) is not None:
             return False
         anchor = await self.states.anchor(context)
@@ -112,7 +112,7 @@ class MirrorPair:
 
 
 class SeenEntries:
-    """What was seen at the API."""
+    """The items that were read from the API."""
 
     def __init__(self) -> None:
         self.entries: list[RemoteEntry] = []
@@ -129,11 +129,11 @@ class SeenEntries:
         self._counts[entry.name.of] = entry.name.count
 
     def other(self, id: str) -> RemoteEntry | None:
-        """What others have added under this id."""
+        """Returns the item of another client with this id."""
         return self._others.get(id)
 
     def has(self, message: Message, stem: tuple[int, str]) -> bool:
-        """Whether a message is there with all its parts."""
+        """Returns whether a message is there with all its parts."""
         if is_pulled(message) and message.id in self._others:
             return True
         return len(self._parts.get(stem, ())) == self._counts.get(stem, -1)
@@ -144,18 +144,18 @@ def is_pulled(message: Message) -> bool:
 
 
 def is_growing(message: Message, now: datetime) -> bool:
-    """Whether somebody still writes it: one whose writer died is as long as it will be."""
+    """Returns whether a message is still in progress: one whose writer died is complete as it is."""
     return message.status == "in_progress" and not rules.is_lapsed(message, now)
 
 
 def initial_metadata(context: Context, conversation: Conversation) -> dict[str, str]:
-    """What the API is told at the beginning: whose it is, and as much of the metadata as it takes."""
+    """Returns the initial metadata at the API: the owner, and as much of ours as the API accepts."""
     ours = {f"{OURS}tenant": context.tenant[:_VALUE], f"{OURS}id": conversation.id[:_VALUE]}
     return {**dict(list(storable_metadata(conversation).items())[: PAIRS - len(ours)]), **ours}
 
 
 def storable_metadata(conversation: Conversation) -> dict[str, str]:
-    """The metadata that an API can hold."""
+    """Returns the metadata that an API can store."""
     return {
         key: value
         for key, value in conversation.metadata.items()

@@ -1,4 +1,4 @@
-"""What the index remembers of each conversation's other side, as records of a tenant that nobody else opens."""
+"""The index's record of each conversation's other side, in a tenant that only the mirror uses."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _PAGE = 100
 
 
 class MirrorState(Struct, frozen=True):
-    """How things stand between a conversation and the API."""
+    """The state of a conversation at the API."""
 
     remote: str
     """Its id at the API."""
     born: str | None = None
-    """When the conversation was made: one that expired and began anew has the same id."""
+    """When the conversation was created: one that expired and was created again has the same id."""
     pushed: int = 0
     """Up to which seq messages were added there."""
     seen: str | None = None
-    """Up to which entry others' were taken over."""
+    """The last item of others that was taken over."""
     generation: int = 0
-    """How often it was written anew: keys differ, because an API may not take a deleted id again."""
+    """How often it was rewritten: keys differ, because an API may refuse a deleted id."""
     branch: str | None = None
     """In snapshots: the branch that was added."""
     metadata: dict[str, str] | None = None
-    """What the API was last known to hold; None when that is not known."""
+    """The last known metadata at the API; None if unknown."""
     is_dirty: bool = False
-    """Something was removed or changed here, and may not have been there. Set before it is done here."""
+    """Something was removed or changed here, and perhaps not there. Set before the change here."""
     is_dying: bool = False
-    """It was being deleted: what is at the API goes, whatever became of it here."""
+    """It was being deleted: the items at the API are deleted, whatever became of it here."""
 
     def is_unchanged_since(self, other: MirrorState | None) -> bool:
-        """Whether nobody has added or removed anything since, as far as the API's side goes."""
+        """Returns whether the API's side is unchanged: nothing was added or removed since."""
         if other is None:
             return False
         return structs.replace(self, seen=None, metadata=None) == structs.replace(other, seen=None, metadata=None)
@@ -59,7 +59,7 @@ class MirrorStates:
     # Of the index
 
     async def mark(self, now: datetime) -> str:
-        """What only this index writes behind its keys."""
+        """Returns the suffix of keys that only this index writes."""
         context = Context(TENANT, now)
         found = await self._one(context, _MARK)
         if found is None:
@@ -71,12 +71,12 @@ class MirrorStates:
         return str(found.value)
 
     async def anchor(self, context: Context) -> str | None:
-        """A conversation at the API that only this index knows: where it is missing, the API is another one."""
+        """Returns a conversation at the API that only this index knows: if it is missing, the API is another one."""
         found = await self._one(_ours(context), _ANCHOR)
         return None if found is None else str(found.value)
 
     async def set_anchor(self, context: Context, remote: str) -> bool:
-        """False when there is one."""
+        """Returns False if there is one already."""
         try:
             await self._index.write_records(_ours(context), [RecordWrite(*_ANCHOR, remote, expected_revision=0)])
         except Conflict:
@@ -87,7 +87,7 @@ class MirrorStates:
         return await self._one(_ours(context), _SWEEP) is not None
 
     async def set_sweep(self, context: Context, *, due: bool) -> None:
-        """Whether conversations may have expired whose other side is still there."""
+        """Records whether expired conversations may still have items at the API."""
         write = RecordWrite(*_SWEEP, True) if due else RecordWrite(*_SWEEP, delete=True)
         await self._index.write_records(_ours(context), [write])
 
@@ -98,7 +98,7 @@ class MirrorStates:
         return None if found is None else _state(found)
 
     async def create(self, context: Context, id: str, state: MirrorState) -> bool:
-        """False when there is one: another process was first."""
+        """Returns False if there is one already: another process was first."""
         write = RecordWrite(_place(context), id, msgspec.to_builtins(state), expected_revision=0)
         try:
             await self._index.write_records(_ours(context), [write])
@@ -107,13 +107,13 @@ class MirrorStates:
         return True
 
     async def change(self, context: Context, id: str, **fields: Any) -> MirrorState | None:
-        """Changes only these fields, whatever other processes write beside; None when there is no state."""
+        """Changes only these fields, whatever other processes change; None if there is no state."""
         return await self.rewrite(context, id, lambda state: structs.replace(state, **fields))
 
     async def rewrite(
         self, context: Context, id: str, change: Callable[[MirrorState], MirrorState]
     ) -> MirrorState | None:
-        """Changes what is there now, which may be more than was read."""
+        """Changes the current state, which may be newer than the one that was read."""
         while True:
             found = await self._one(_ours(context), (_place(context), id))
             if found is None:
@@ -132,7 +132,7 @@ class MirrorStates:
         await self._index.write_records(_ours(context), [RecordWrite(_place(context), id, delete=True)])
 
     async def all(self, context: Context, tenant: str | None = None) -> AsyncIterator[tuple[str, str, MirrorState]]:
-        """Tenant, conversation and state."""
+        """Yields tenant, conversation and state."""
         query = RecordQuery(prefix=("state",) if tenant is None else ("state", tenant), limit=_PAGE)
         more = True
         while more:

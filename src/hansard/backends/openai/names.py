@@ -1,7 +1,8 @@
-"""How what we add at an API is named, so that it can be known again.
+"""Names of the items that we add at an API, so that they can be recognised.
 
-A name says which message it stands for, which part of it, and of how many: so one look at the API tells what is there,
-what is missing, and what is somebody else's. It is made from the message alone: what is added again has the same name.
+A name says which message it belongs to, which part of it, and of how many: so one listing shows which items exist,
+which are missing, and which are others'. It is derived from the message alone: an item that is added again has the same
+name.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class Name(Struct, frozen=True):
 
     @property
     def of(self) -> tuple[int, str]:
-        """What all parts of a message have in common."""
+        """The fields that all parts of a message share."""
         return self.seq, self.stem
 
 
 def stem_of(context: Context, id: str, message: Message, generation: int) -> str:
-    """An API may not take a deleted id again: a seq never comes again, and a generation neither."""
+    """An API may refuse a deleted id: neither a seq nor a generation is used twice."""
     return codec.digest(context.tenant, id, message.id, str(message.seq), str(generation))[:20]
 
 
@@ -40,7 +41,7 @@ def write(name: Name, mark: str) -> str:
 
 
 def read(text: str, mark: str) -> Name | None:
-    """None for what others have named."""
+    """Returns None for names of other clients."""
     if not text.endswith(mark):
         return None
     found = _NAME.fullmatch(text[: -len(mark)][-_LENGTH:])

@@ -1,7 +1,7 @@
-"""An API, as what a mirror needs of it: make, add, list, remove. All through the official SDK.
+"""The operations of an API that a mirror needs: create, add, list, remove. All through the official SDK.
 
-What we add carries a name that we can make again from the message, so that the same message is never added twice by a
-retry: as the id of the item where the API takes ids, else as metadata. Nothing that adds is repeated by the SDK.
+Every item that we add carries a name derived from the message, so that a retry never adds the same message twice: as
+the item's id if the API accepts ids, else as metadata. The SDK repeats no request that adds items.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hansard.model import Message
 
 PAGE = 100
 LARGEST = 10_000_000
-"""Bytes of what is added for a message: OpenAI takes no longer texts."""
+"""Bytes of an added item: OpenAI accepts no longer texts."""
 
 
 class RemotePart(Struct, frozen=True):
-    """What is added for a message, or a part of it."""
+    """An item to add for a message, or for a part of it."""
 
     key: str
     name: Name
@@ -32,46 +32,46 @@ class RemotePart(Struct, frozen=True):
 
 
 class RemoteEntry(Struct, frozen=True):
-    """What is there."""
+    """An item at the API."""
 
     id: str
     name: Name | None
-    """Ours; None for what others added."""
+    """Our name; None for items of other clients."""
     message: Message
 
 
 class Remote(Protocol):
     name: str
     prefix: str
-    """How its conversations' ids begin."""
+    """The prefix of its conversations' ids."""
     takes_ids: bool
-    """What is added can be found by its key, without looking through everything."""
+    """True if an item can be found by its key, without listing everything."""
 
     async def create(self, metadata: dict[str, str]) -> str: ...
 
     async def find(self, id: str) -> dict[str, Any] | None:
-        """Its metadata; None when there is none."""
+        """Returns the metadata; None if there is no such conversation."""
 
     async def update(self, id: str, metadata: dict[str, str]) -> None: ...
 
     async def delete(self, id: str) -> None:
-        """Passes over one that is gone already."""
+        """Ignores a conversation that is deleted already."""
 
     def pieces(self, message: Message, stem: str) -> list[RemotePart]:
-        """What to add for a message; nothing when the API cannot say it."""
+        """Returns the items to add for a message; none if the API cannot represent it."""
 
     async def add(self, id: str, pieces: Sequence[RemotePart]) -> None: ...
 
     def entries(self, id: str, after: str | None) -> AsyncIterator[RemoteEntry]:
-        """Oldest first. `openai.BadRequestError` when there is no such place."""
+        """Yields items, oldest first. Raises `openai.BadRequestError` if `after` does not exist."""
 
     def newest(self, id: str) -> AsyncIterator[RemoteEntry]:
-        """Newest first."""
+        """Yields items, newest first."""
 
     async def has(self, id: str, entry_id: str) -> bool: ...
 
     async def remove(self, id: str, entry_ids: Sequence[str]) -> None:
-        """Removes those that are there."""
+        """Removes the items that exist."""
 
 
 class _Page(Struct):
@@ -80,7 +80,7 @@ class _Page(Struct):
 
 
 async def pages(fetch: Any, order: str, after: str | None) -> AsyncIterator[dict[str, Any]]:
-    """Everything, page by page, as it stands in the answers: the SDK's types know less than an API may send."""
+    """Yields all items, page by page, as raw data: the SDK's types lack fields that an API may send."""
     more = True
     while more:
         place = {} if after is None else {"after": after}
@@ -97,7 +97,7 @@ def _read(answer: Any) -> _Page:
     try:
         return msgspec.convert(answer, _Page)
     except msgspec.ValidationError as error:
-        raise Unavailable(f"the API answered with something that is no list: {error}", retryable=False) from error
+        raise Unavailable(f"the API answered with something that is not a list: {error}", retryable=False) from error
 
 
 @contextmanager
@@ -109,5 +109,5 @@ def missing_is_none() -> Iterator[None]:
 
 
 def too_large(size: int) -> str:
-    """A note, in place of what is too large: it must not keep what comes behind it from being added."""
-    return f"({size:,} bytes, which the API does not take)"
+    """Returns a note in place of an oversized item, so that it does not block the later ones."""
+    return f"({size:,} bytes, which the API does not accept)"

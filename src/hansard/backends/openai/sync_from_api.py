@@ -1,8 +1,9 @@
-"""From the API: what others have added, changed or deleted there.
+"""From the API: takes over what others have added, changed or deleted there.
 
-What is new is taken over before a read. What a read finds is looked for at the API, around where it must be: so the
-cost of a look follows what was read, not the history. What is not there any more was deleted by somebody, and goes
-here too; never on a guess: the state must be as before, and each is asked for by its id where the API can tell.
+New items are taken over before a read. The messages of a read are then verified at the API, near their expected
+position: so the cost follows the number of messages read, not the history. A message that is missing there was deleted
+by another client, and is deleted here too; never on a guess: the state must be unchanged, and each is requested by its
+id if the API supports that.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Puller:
     def __init__(self, mirror: MirrorPair) -> None:
         self._mirror = mirror
 
-    # What is new
+    # New items
 
     async def pull(self, context: Context, id: str, *, metadata: bool = False) -> None:
-        """Takes over what others have added since the last time; with `metadata`, what they have set too."""
+        """Takes over the items that others have added since the last time; with `metadata`, also their metadata."""
         if not self._mirror.pulls:
             return
         of = Context(context.tenant, context.now)
@@ -52,7 +53,7 @@ class Puller:
                     await self._drop_if_gone(of, id, state)
 
     async def _adopt(self, context: Context, id: str) -> MirrorState | None:
-        """A conversation that was made at the API, by somebody who did not say that it is another tenant's."""
+        """Takes over a conversation that was created at the API, unless its metadata names another tenant."""
         mirror = self._mirror
         if not id.startswith(mirror.remote.prefix) or await mirror.index.get_conversation(context, id) is not None:
             return None
@@ -78,7 +79,7 @@ class Puller:
         except (openai.BadRequestError, openai.NotFoundError):
             if state.seen is None:
                 raise
-            # The place is gone: all is looked at again, and what is stored already is not stored twice.
+            # The position is gone: all items are read again; those that are stored already are not stored twice.
             return [entry async for entry in entries(state.remote, None)]
 
     async def _take_over(
@@ -107,15 +108,15 @@ class Puller:
             await self._mirror.states.change(context, id, metadata=found)
 
     async def _drop_if_gone(self, context: Context, id: str, state: MirrorState) -> None:
-        """Somebody deleted the conversation at the API."""
+        """Removes the conversation if it was deleted at the API."""
         if await self._mirror.is_gone(context, state):
             await self._mirror.index.delete_conversation(context, id)
             await self._mirror.states.delete(context, id)
 
-    # What is gone or was changed
+    # Deleted and changed items
 
     async def verify(self, context: Context, id: str, messages: Sequence[Message]) -> bool:
-        """Looks for what was read. True when something of it went or was changed: then it is read again."""
+        """Verifies messages that were read. Returns True if any was deleted or changed: then they are read again."""
         if not self._mirror.pulls or not messages:
             return False
         of = Context(context.tenant, context.now)
@@ -128,12 +129,12 @@ class Puller:
                 return bool(expected) and await self._verify(of, id, expected, state)
 
     async def verify_all(self, context: Context, id: str) -> None:
-        """Before everything of a conversation is read."""
+        """Verifies all messages, before a conversation is read completely."""
         async for rows in self._mirror.rows(Context(context.tenant, context.now), id):
             await self.verify(context, id, [row.message for row in rows])
 
     async def take_over_all(self, context: Context, id: str, state: MirrorState, seen: SeenEntries) -> MirrorState:
-        """Takes over what was seen, all of it: before it is written anew."""
+        """Takes over everything that was read, before the API is rewritten."""
         if not self._mirror.pulls:
             return state
         after = await self._take_over(context, id, state, unseen(seen.entries, state.seen))
@@ -142,7 +143,7 @@ class Puller:
             messages = (await self._mirror.index.get_messages(context, id, query)).messages
         except NotFound:
             return after
-        # By how things stood before the API was listed: another process may have removed and added since.
+        # By the state before the API was listed: another process may have removed and added since.
         expected = await self._expected(context, id, messages, state)
         await self._apply(context, id, expected, state, seen)
         return after
@@ -150,7 +151,7 @@ class Puller:
     async def _expected(
         self, context: Context, id: str, messages: Sequence[Message], state: MirrorState
     ) -> list[Message]:
-        """What must be at the API."""
+        """Returns the messages that must be at the API."""
         found = [
             message
             for message in messages
@@ -174,7 +175,7 @@ class Puller:
             async for entry in self._around(context, id, expected, state):
                 seen.add(entry)
             if self._missing_messages(context, id, expected, state, seen):
-                # Somewhere else, or nowhere: all of it is looked at.
+                # At another position, or missing: all items are read.
                 seen = SeenEntries()
                 async for entry in self._mirror.remote.entries(state.remote, None):
                     seen.add(entry)
@@ -186,7 +187,7 @@ class Puller:
     async def _around(
         self, context: Context, id: str, expected: list[Message], state: MirrorState
     ) -> AsyncIterator[RemoteEntry]:
-        """The part of the API's list where messages must be, as far as that can be told."""
+        """Yields the part of the API's list where the messages must be, as far as that is known."""
         remote, seqs = self._mirror.remote, [message.seq for message in expected]
         if not remote.takes_ids:
             async for entry in remote.newest(state.remote):
@@ -195,11 +196,11 @@ class Puller:
                 yield entry
             return
         first = await self._first(context, id, expected, state)
-        # Asked for by its id: an API may list what is behind one that is gone.
+        # Request it by its id: an API may list items after one that is gone.
         if first is None or not await remote.has(state.remote, first.id):
             return
         yield first
-        with suppress(openai.BadRequestError):  # it went just now
+        with suppress(openai.BadRequestError):  # it was deleted just now
             async for entry in remote.entries(state.remote, first.id):
                 if entry.name is not None and entry.name.seq > max(seqs):
                     return
@@ -208,7 +209,7 @@ class Puller:
     async def _first(
         self, context: Context, id: str, expected: list[Message], state: MirrorState
     ) -> RemoteEntry | None:
-        """Where to look from, if it is there."""
+        """Returns the item to list from, if it exists."""
         message = min(expected, key=lambda each: each.seq)
         if is_pulled(message):
             return RemoteEntry(message.id, None, message)
@@ -227,7 +228,7 @@ class Puller:
         ]
 
     def _was_added(self, message: Message) -> bool:
-        """Threads cannot say everything: what was edited since may have been nothing that they could say."""
+        """Threads cannot represent everything: before an edit, a message may have had nothing to add."""
         if self._mirror.remote.takes_ids:
             return True
         return message.updated_at is None and bool(self._mirror.remote.pieces(message, ""))
@@ -235,14 +236,14 @@ class Puller:
     async def _apply(
         self, context: Context, id: str, expected: list[Message], state: MirrorState, seen: SeenEntries
     ) -> bool:
-        """Does here what was done there."""
+        """Applies the changes at the API to the index."""
         missing = self._missing_messages(context, id, expected, state, seen)
         gone = [message for message in missing if not await self._is_there(context, id, message, state)]
         changed = [(message, entry) for message in expected if (entry := _changed(message, seen)) is not None]
         if not gone and not changed:
             return False
         if not state.is_unchanged_since(await self._mirror.states.get(context, id)):
-            return True  # another process is at work: what was seen is its doing
+            return True  # another process is working on it, and made these changes
         for message, entry in changed:
             await self._change(context, id, message, entry)
         if gone:
@@ -253,7 +254,7 @@ class Puller:
         return True
 
     async def _is_there(self, context: Context, id: str, message: Message, state: MirrorState) -> bool:
-        """Asked for by its id: a list may lag behind."""
+        """Requests the item by its id: a list may be outdated."""
         remote = self._mirror.remote
         if is_pulled(message):
             return await remote.has(state.remote, message.id)
@@ -270,17 +271,17 @@ class Puller:
 
 
 def unseen(entries: Sequence[RemoteEntry], seen: str | None) -> Sequence[RemoteEntry]:
-    """What was not looked at yet: all of it where the place is gone."""
+    """Returns the items that were not read yet: all if the position is gone."""
     return entries[count_seen(entries, seen) :]
 
 
 def count_seen(entries: Sequence[RemoteEntry], seen: str | None) -> int:
-    """How many of the entries were looked at: none where the place is gone."""
+    """Returns how many of the items were read already: none if the position is gone."""
     return next((at + 1 for at, entry in enumerate(entries) if entry.id == seen), 0)
 
 
 def _changed(message: Message, seen: SeenEntries) -> RemoteEntry | None:
-    """What others have made of a message of theirs, if it is not what was taken over."""
+    """Returns the item of another client if it differs from the message that was taken over."""
     entry = seen.other(message.id)
     if entry is None or entry.message is message or not is_pulled(message):
         return None
@@ -299,5 +300,5 @@ def _hash(message: Message) -> str:
 
 
 def _user_metadata(metadata: dict[str, Any]) -> dict[str, str]:
-    """What people have set; not what a mirror has."""
+    """Returns the metadata that people have set, without the mirror's own."""
     return {key: value for key, value in metadata.items() if isinstance(value, str) and not key.startswith(OURS)}

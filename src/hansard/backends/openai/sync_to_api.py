@@ -1,7 +1,7 @@
 """To the API: makes it hold what the index holds.
 
-The index has decided and stored; what fails here is made good by the next write. In the mode `delta` what was said is
-added once, from where the last addition ended; in `snapshot` the API reads what the active branch reads.
+The index has decided and stored; the next write completes what fails here. In the mode `delta` every message is added
+once, from where the last addition ended; in `snapshot` the API holds exactly the active branch.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Pusher:
         self._mirror = mirror
         self._puller = puller
         self._clean: Cache[tuple[str, str], int] = Cache(_MOST_CLEAN)
-        """How far this process itself has added, where nothing failed since: what lies behind is not there."""
+        """How far this process itself has added without failures since: later items are not there."""
 
     async def push(self, context: Context, id: str, *, removed: tuple[Message, ...] | None = None) -> None:
-        """After a write. `removed` is what went, where that is known."""
+        """Updates the API after a write. `removed` are the removed messages, if known."""
         of = Context(context.tenant, context.now)
         async with self._mirror.one_at_a_time(of, id):
             conversation = await self._mirror.index.get_conversation(of, id)
@@ -80,7 +80,7 @@ class Pusher:
         await self._add_new(context, conversation.id, state, is_clean=is_clean)
 
     async def mark_dirty(self, context: Context, id: str) -> None:
-        """Before something is removed or changed here: what then breaks off is known, and made good."""
+        """Marks the state before a removal or change here, so that an interruption is detected and repaired."""
         of = Context(context.tenant, context.now)
         async with self._mirror.one_at_a_time(of, id):
             await self._mirror.states.change(of, id, is_dirty=True)
@@ -92,7 +92,7 @@ class Pusher:
         state = await mirror.states.get(context, conversation.id)
         born = conversation.created_at.isoformat()
         if state is not None and (state.is_dying or state.born != born):
-            # It was deleted or expired, and began anew before its other side had gone.
+            # It was deleted or expired, and was created again before its other side was deleted.
             await self.delete_remote(context, conversation.id, state)
             state = None
         return state or await self._create(context, conversation)
@@ -111,12 +111,12 @@ class Pusher:
         return found or await self._create(context, conversation)
 
     async def delete_remote(self, context: Context, id: str, state: MirrorState) -> None:
-        """What is at the API goes; then what is known of it."""
+        """Deletes the conversation at the API; then the state."""
         await self._mirror.remote.delete(state.remote)
         await self._mirror.states.delete(context, id)
 
     async def _recreate(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
-        """Somebody deleted it there, and then it was written to here: what was there is gone, and it begins anew."""
+        """Handles a deletion at the API, followed by a write here: the conversation is created there again."""
         mirror, gone = self._mirror, []
         async for rows in mirror.rows(context, conversation.id):
             messages = [row.message for row in rows]
@@ -127,7 +127,7 @@ class Pusher:
         return await self._create(context, conversation)
 
     async def _push_metadata(self, context: Context, conversation: Conversation, state: MirrorState) -> MirrorState:
-        """What was changed here is changed there: others may have set theirs meanwhile."""
+        """Changes at the API only the metadata that changed here: others may have set theirs meanwhile."""
         mirror = self._mirror
         known, fits = state.metadata or {}, storable_metadata(conversation)
         wanted = {key: value for at, (key, value) in enumerate(fits.items()) if key in known or at < PAIRS - 2}
@@ -142,7 +142,7 @@ class Pusher:
                 merged[key] = value
         if merged != there:
             await mirror.remote.update(state.remote, merged)
-        # What others have set is left for the next read to notice.
+        # Metadata that others have set is left for the next read to notice.
         kept = {key: value for key, value in merged.items() if key in known or key in changed}
         return await mirror.states.change(context, conversation.id, metadata=kept) or state
 
@@ -152,7 +152,7 @@ class Pusher:
         mirror = self._mirror
         there: SeenEntries | None = None
         async for rows in mirror.rows(context, id, state.pushed):
-            # One that still grows is added when it has ended, with what came after it.
+            # A message in progress is added when it has ended, with those after it.
             ended = next((at for at, row in enumerate(rows) if is_growing(row.message, context.now)), len(rows))
             new = [row.message for row in rows[:ended] if not is_pulled(row.message)]
             pieces = await mirror.pieces(context, id, new, state)
@@ -168,7 +168,7 @@ class Pusher:
         self._clean.put((context.tenant, id), state.pushed)
 
     async def _added_behind(self, state: MirrorState) -> SeenEntries:
-        """What of ours was added by an attempt that did not come to its end."""
+        """Returns our items that an interrupted attempt has added."""
         seen = SeenEntries()
         async for entry in self._mirror.remote.newest(state.remote):
             if entry.name is not None:
@@ -180,10 +180,10 @@ class Pusher:
     async def _remove_lost(
         self, context: Context, id: str, state: MirrorState, removed: tuple[Message, ...] | None
     ) -> None:
-        """Removes at the API what is on no branch any more."""
+        """Removes at the API the messages that are on no branch any more."""
         mirror = self._mirror
         if removed is not None and mirror.remote.takes_ids and all(map(_is_as_added, removed)):
-            # What another branch shares was taken off one, and stays.
+            # Messages that another branch shares were removed from one branch only, and stay.
             kept = {each.id for each in await mirror.index.find_messages(context, id, [each.id for each in removed])}
             lost = [each for each in removed if each.id not in kept]
             pieces = await mirror.pieces(context, id, [each for each in lost if not is_pulled(each)], state)
@@ -195,14 +195,14 @@ class Pusher:
 
     async def _compare(self, context: Context, id: str, state: MirrorState, removed: tuple[Message, ...]) -> None:
         mirror = self._mirror
-        # The API first: what is added meanwhile was here before it was there.
+        # Read the API first: messages added meanwhile were here before they were there.
         there = [entry async for entry in mirror.remote.entries(state.remote, None)]
         stems: set[tuple[int, str]] = set()
         kept: set[str] = set()
         async for rows in mirror.rows(context, id):
             stems.update(mirror.stem(context, id, row.message, state) for row in rows)
             kept.update(row.message.id for row in rows if is_pulled(row.message))
-        # Of what others added, only what was here once: what came since is theirs.
+        # Of other clients' items, remove only those that were here once: newer ones are theirs.
         was_here = {entry.id for entry in there[: count_seen(there, state.seen)]} | {each.id for each in removed}
         lost = [
             entry
@@ -214,7 +214,7 @@ class Pusher:
     # Snapshot
 
     async def _rewrite(self, context: Context, conversation: Conversation, state: MirrorState) -> None:
-        """Makes the API hold the active branch, exactly. What is right at its beginning stays, unless it changed."""
+        """Makes the API hold exactly the active branch. A correct beginning stays, unless it changed."""
         mirror, id = self._mirror, conversation.id
         seen = SeenEntries()
         async for entry in mirror.remote.entries(state.remote, None):
@@ -224,7 +224,7 @@ class Pusher:
         planned = await self._planned(context, id, messages, state, seen)
         there = ids_of(seen.entries)
         if state.is_dirty or there != [at for at, _ in planned[: len(there)]]:
-            # Before anything is removed: another process must not take it for somebody's deletions.
+            # Before anything is removed: another process must not take it for deletions by others.
             state = await mirror.states.rewrite(context, id, _next_generation) or _next_generation(state)
             await mirror.remote.remove(state.remote, there)
             planned, there = await self._planned(context, id, messages, state, SeenEntries()), []
@@ -232,7 +232,7 @@ class Pusher:
         pushed = messages[-1].seq if messages else 0
 
         def done(now: MirrorState) -> MirrorState:
-            # If another process has begun anew meanwhile, what was added here may be gone: the next write sees to it.
+            # If another process has rewritten it meanwhile, our items may be gone: the next write repairs that.
             if now.generation != state.generation:
                 return structs.replace(now, is_dirty=True)
             return structs.replace(now, pushed=pushed, branch=conversation.branch, is_dirty=False)
@@ -242,7 +242,7 @@ class Pusher:
     async def _planned(
         self, context: Context, id: str, messages: list[Message], state: MirrorState, seen: SeenEntries
     ) -> list[tuple[str | None, RemotePart | None]]:
-        """What shall be there, in order: where it is already, and what to add if it is not."""
+        """Returns the wanted items, in order: the existing item, and the one to add if there is none."""
         by_name = {entry.name: entry.id for entry in seen.entries if entry.name is not None}
         planned: list[tuple[str | None, RemotePart | None]] = []
         for message in messages:
@@ -254,7 +254,7 @@ class Pusher:
         return planned
 
     async def _read(self, context: Context, id: str, branch: str) -> list[Message]:
-        """The branch up to what still grows."""
+        """Returns the branch up to the first message in progress."""
         try:
             found = (await self._mirror.index.get_messages(context, id, MessageQuery(branch=branch))).messages
         except NotFound:
@@ -264,7 +264,7 @@ class Pusher:
 
 
 def _is_as_added(message: Message) -> bool:
-    """Whether its keys can be told from what it is now. The bytes of its blobs may be gone with it."""
+    """Returns whether its keys can be derived from its present content. The bytes of its blobs may be gone."""
     return message.updated_at is None and not message.blobs
 
 

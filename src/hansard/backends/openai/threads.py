@@ -1,7 +1,7 @@
-"""The Threads API: messages of users and assistants, whose ids it gives itself. Ours are known by their metadata.
+"""The Threads API: messages of users and assistants with ids of its own. Ours are recognised by their metadata.
 
-The SDK marks its own methods for it as deprecated, and warns at every call. Whoever opens this backend knows that; so
-the requests go through the SDK, but not through those methods.
+The SDK marks its own methods for it as deprecated, and warns at every call. Users of this backend know that; so the
+requests go through the SDK, but not through those methods.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class RemoteThreads:
 
     def __init__(self, client: AsyncOpenAI, mark: str) -> None:
         self._client = client.with_options(default_headers=_HEADERS)
-        # A request that adds is repeated by us, who look first whether it was done.
+        # We repeat requests that add messages ourselves, after checking whether they were applied.
         self._once = self._client.with_options(max_retries=0)
         self._mark = mark
 
     async def create(self, metadata: dict[str, str]) -> str:
-        # Repeated, it may leave an empty one behind, which nobody knows.
+        # A repetition may leave an empty thread behind, which is never used.
         made: Any = await self._client.post("/threads", cast_to=object, body={"metadata": metadata})
         if not isinstance(made, dict) or not isinstance(made.get("id"), str):
             raise Unavailable("the API made a thread without an id", retryable=False)
@@ -72,14 +72,17 @@ class RemoteThreads:
             try:
                 await self._once.post(_thread(id) + "/messages", cast_to=object, body=piece.body)
             except openai.APIConnectionError:
-                # The first attempt may have been done, its answer lost.
+                # The first attempt may have been applied, and its answer lost.
                 if not await self._has_name(id, piece.name):
                     raise
         if pieces:
             await self._remove_doubles(id, {piece.name for piece in pieces})
 
     async def _remove_doubles(self, id: str, names: set[Name]) -> None:
-        """Another process may have added the same just now. Whoever comes later finds both; the older one stays."""
+        """Removes duplicates that another process has added just now.
+
+        The later process finds both; the older one stays.
+        """
         found: dict[Name, str] = {}
         doubles = []
         left = 2 * len(names) + PAGE
@@ -127,7 +130,7 @@ class RemoteThreads:
             given = {"role": native["role"], "content": content or "", "attachments": native.get("attachments")}
             return RemoteEntry(native["id"], name, openai_threads.message_of(given, native["id"], metadata, ""))
         except (BadItem, KeyError, TypeError, AttributeError) as error:
-            what = f"the API listed a message that is none: {native['id']}: {error!r}"
+            what = f"the API listed an invalid message: {native['id']}: {error!r}"
             raise Unavailable(what, retryable=False) from error
 
     async def remove(self, id: str, entry_ids: Sequence[str]) -> None:
@@ -137,7 +140,7 @@ class RemoteThreads:
 
 
 def _sendable(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts; a note of what is too large for the API, which must not keep those behind it from being added."""
+    """Returns the parts, with notes in place of oversized ones, so that they do not block the later ones."""
     if (size := len(msgspec.json.encode(parts))) > LARGEST:
         return [{"type": "text", "text": too_large(size)}]
     return parts
@@ -152,6 +155,6 @@ def _message(id: str, message_id: str) -> str:
 
 
 def _input_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Threads take a text as it is, and give it with annotations. They give refusals, and take none."""
+    """Threads accept plain text, and return it with annotations. They return refusals, and accept none."""
     text = part["text"]["value"] if part["type"] == "text" else part.get("refusal")
     return part if text is None else {"type": "text", "text": text}
