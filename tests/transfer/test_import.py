@@ -213,7 +213,7 @@ def test_an_id_that_comes_again_behind_a_seal(tmp_path: Path, scheme: str) -> No
     async def check() -> None:
         url = {"memory": "memory://", "file": f"file://{tmp_path}", "sqlite": f"sqlite:///{tmp_path}/a.db"}[scheme]
         async with connect(url) as store:
-            with pytest.raises(Conflict, match="'m1' comes twice in the copy of conversation"):
+            with pytest.raises(Conflict, match="'m1' occurs twice in the copy of conversation"):
                 await store.import_(changed(forge))
             assert await store.check() == []
             report = await store.import_(LINES)

@@ -1,8 +1,8 @@
-"""What a write means: pure decisions, shared by every backend.
+"""The meaning of writes: pure decisions, shared by every backend.
 
 A backend loads a `ConversationState` (the conversation, its last seq and its branches), calls a `plan_…` function
-inside its transaction, and stores what the plan says. Nothing here touches a storage or a clock. A plan raises before
-it changes anything, so an error leaves the backend with nothing to undo.
+inside its transaction, and stores the plan. Nothing here accesses a storage or a clock. A plan raises before it changes
+anything, so after an error the backend has nothing to undo.
 """
 
 from __future__ import annotations

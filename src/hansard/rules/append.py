@@ -1,4 +1,4 @@
-"""What an append means: duplicates, owner, version, quota, seq and time."""
+"""The meaning of an append: duplicates, owner, version, quota, seq and time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hansard.rules.state import check_version, tombstone_digest, touched
 
 
 class Plan(Struct, frozen=True, gc=False):
-    """What an append stores, and what it answers."""
+    """The messages that an append stores, and its result."""
 
     state: ConversationState
     branch: StoredBranch
     fresh: list[tuple[Message, Draft]]
-    """What to insert on `branch.segment`, in order."""
+    """The messages to insert on `branch.segment`, in order."""
     result: list[Message]
 
 
 def plan_append(context: Context, state: ConversationState, append: Append, stored: Mapping[str, Message]) -> Plan:
-    """Decides an append: duplicates, owner, version, quota, then seq and time for what is new.
+    """Decides an append: duplicates, owner, version, quota, then seq and time for new messages.
 
-    `stored` holds those of the drafts' ids that the conversation has already, on any branch. The first write of an
-    id wins. A call that brings nothing new succeeds whatever its expected version, so that a retry is always safe.
+    `stored` holds those of the drafts' ids that the conversation has already, on any branch. The first write of an id
+    wins. A call without new messages succeeds whatever its expected version, so that a retry is always safe.
     """
     conversation = state.conversation
     owner = conversation.user_id
@@ -67,12 +67,12 @@ def plan_append(context: Context, state: ConversationState, append: Append, stor
 
 
 def _new_owner(conversation: Conversation, user_id: str) -> str:
-    """The first user who is named owns a conversation that nobody owned."""
+    """Returns the owner: the first user who is named owns a conversation without an owner."""
     if conversation.user_id is None:
         return user_id
     raise Conflict(
         f"conversation {conversation.id!r} belongs to another user than {user_id!r}: "
-        "update_conversation(user_id=…) hands it over"
+        "update_conversation(user_id=…) changes the owner"
     )
 
 
@@ -112,7 +112,8 @@ _BODY = (
 
 
 def same_body(draft: Draft, stored: Message) -> bool:
-    """Whether a draft says what is stored: everything its writer decides, its time if it gave one."""
+    """Returns whether a draft equals the stored message in everything that its writer decides, including a given time.
+    Returns whether a draft equals the stored message in everything that its writer decides, including a given time."""
     message = draft.message
     return (
         all(getattr(message, name) == getattr(stored, name) for name in _BODY)
@@ -123,7 +124,7 @@ def same_body(draft: Draft, stored: Message) -> bool:
 
 
 def _is_verbatim(one: Any, other: Any) -> bool:
-    """Whether equal values also say the same: Python takes 1, 1.0 and True for equal, whatever the order of keys."""
+    """Returns whether equal values are also identical JSON: Python treats 1, 1.0 and True as equal."""
     return isinstance(one, str) or one is None or codec.encode(one) == codec.encode(other)
 
 
@@ -140,7 +141,7 @@ def check_quota(conversation: Conversation, more: int, limit: int) -> None:
 def place(
     context: Context, conversation: Conversation, branch: str, seq: int, drafts: Iterable[Draft]
 ) -> tuple[list[tuple[Message, Draft]], int, datetime]:
-    """Gives each draft its seq and, where its writer gave none, a time that is never before the conversation's last."""
+    """Assigns each draft its seq and, if it has no time, one that is not before the conversation's last."""
     id, now = conversation.id, context.now
     last = conversation.last_message_at or NOT_YET
     placed = []
@@ -157,7 +158,7 @@ def place(
 
 
 def digests_to_check(context: Context, state: ConversationState, drafts: Sequence[Draft]) -> list[str]:
-    """The tombstones that `refuse_deleted` may ask for."""
+    """Returns the tombstones that `refuse_deleted` may need."""
     id = state.conversation.id
     digests = [codec.digest(id, draft.message.id) for draft in drafts if draft.given_id] if state.has_tombstones else []
     for draft in drafts:
@@ -170,22 +171,23 @@ def digests_to_check(context: Context, state: ConversationState, drafts: Sequenc
 def refuse_deleted(
     context: Context, state: ConversationState, drafts: Sequence[Draft], tombstone: Callable[[str], datetime | None]
 ) -> None:
-    """What was deleted does not come back by a replay, unless the call revives it.
+    """Refuses to restore deleted data by a replay, unless the call revives it.
 
-    That is: a message that was deleted by its id and, in a conversation that was deleted and begun anew, what was
-    said before. `drafts` are those that are not stored; `tombstone` finds the time of a deletion by its digest.
+    That is: a message that was deleted by its id and, in a conversation that was deleted and created again, messages
+    written before the deletion. `drafts` are those that are not stored; `tombstone` returns the time of a deletion by
+    its digest.
     """
     id = state.conversation.id
     if state.has_tombstones:
         for draft in drafts:
             if draft.given_id and tombstone(codec.digest(id, draft.message.id)) is not None:
                 what = f"message {draft.message.id!r} of conversation {id!r}"
-                raise Conflict(f"{what} was deleted: revive=True stores it all the same")
+                raise Conflict(f"{what} was deleted: pass revive=True to store it anyway")
     dated = [draft.message for draft in drafts if draft.message.created_at is not NOT_YET]
     deleted_at = tombstone(tombstone_digest(context, id)) if dated else None
     for message in dated:
         if deleted_at is not None and message.created_at <= deleted_at:
             raise Conflict(
                 f"conversation {id!r} was deleted at {deleted_at.isoformat()}, after message {message.id!r} was "
-                "written: revive=True stores it all the same"
+                "written: pass revive=True to store it anyway"
             )

@@ -1,7 +1,7 @@
-"""What it means to change, remove and replace messages, and to branch.
+"""The meaning of changing, removing and replacing messages, and of branches.
 
-Branches share segments of messages. A cut branch leaves what others read in place; what nobody reads any longer is
-*unreachable*.
+Branches share segments of messages. Truncating a branch keeps the messages that others read; those that no branch reads
+any longer are *unreachable*.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_END = (1 << 62) - 1
 def plan_update(
     context: Context, state: ConversationState, message: Message, change: MessageChange
 ) -> tuple[ConversationState, Message]:
-    """The message changed, and the conversation with it, unless this is one more flush of a message in progress."""
+    """Returns the changed message and state; a further flush of a message in progress leaves the state unchanged."""
     check_version(state.conversation, change.expected_version)
     fields = ("metadata", "status", "usage", "sources", "pinned")
     changes = {name: value for name in fields if (value := getattr(change, name)) is not UNSET}
@@ -48,12 +48,12 @@ def plan_update(
 
 
 def _later(now: datetime, before: datetime | None) -> datetime:
-    """The time of a change. It always grows, whatever the clock says: that is how a watcher knows what it has seen."""
+    """Returns the time of a change. It always grows, whatever the clock says, so that watchers notice every change."""
     return now if before is None or now > before else before + timedelta(microseconds=1)
 
 
 def segments(branch: StoredBranch) -> tuple[tuple[int, int], ...]:
-    """The segments that a branch reads, oldest first, and up to which seq."""
+    """Returns the segments that a branch reads, oldest first, and up to which seq."""
     return (*branch.path, (branch.segment, NO_END))
 
 
@@ -67,7 +67,10 @@ def sees(branch: StoredBranch, segment: int, seq: int) -> bool:
 def without(
     context: Context, state: ConversationState, gone: Iterable[tuple[int, int]], newest: datetime | None
 ) -> ConversationState:
-    """The state after the messages at these `(segment, seq)` went. `newest` is the time of the last one left."""
+    """Returns the state after the messages at these `(segment, seq)` were removed.
+
+    `newest` is the time of the last one left.
+    """
     gone = list(gone)
     branches = {
         id: structs.replace(branch, count=branch.count - sum(sees(branch, segment, seq) for segment, seq in gone))
@@ -83,7 +86,7 @@ def without(
 
 
 def cleared(context: Context, state: ConversationState) -> ConversationState:
-    """The state after everything went: one empty branch on the same segment, and seq goes on."""
+    """Returns the state after all messages were removed: one empty branch on the same segment; seq continues."""
     main = state.branches.get(MAIN) or next(iter(state.branches.values()))
     branch = StoredBranch(MAIN, main.segment, created_at=state.conversation.created_at)
     conversation = touched(
@@ -93,7 +96,7 @@ def cleared(context: Context, state: ConversationState) -> ConversationState:
 
 
 def clip(branch: StoredBranch, segment: int, seq: int) -> tuple[tuple[int, int], ...]:
-    """The path of a reader of `branch` that stops at the message `seq` on `segment`."""
+    """Returns the path of a reader of `branch` that stops at the message `seq` on `segment`."""
     path: list[tuple[int, int]] = []
     for its_segment, upto in segments(branch):
         if its_segment == segment:
@@ -109,9 +112,9 @@ def truncated(
     count: int,
     fresh_segment: Callable[[], int],
 ) -> ConversationState:
-    """The state with a branch cut after the message at `keep` (None: before the first), leaving other branches whole.
+    """Truncates a branch after the message at `keep` (None: before the first). Other branches stay complete.
 
-    What no branch reads any longer is for the backend to remove: see `unreachable`.
+    The backend removes the messages that no branch reads any longer: see `unreachable`.
     """
     others = [other for other in state.branches.values() if other.id != branch.id]
     is_shared = any(segment == branch.segment for other in others for segment, _ in other.path)
@@ -127,9 +130,9 @@ def truncated(
 def unreachable(
     before: ConversationState, after: ConversationState, cut: StoredBranch | None = None, keep: int = 0
 ) -> list[tuple[int, int]]:
-    """`(segment, seq)` pairs: everything on the segment beyond that seq is read by no branch any longer.
+    """Returns `(segment, seq)` pairs: no branch reads the messages of the segment after that seq any longer.
 
-    A branch cut inside its own segment still reads that segment, but only up to `keep`.
+    A branch truncated inside its own segment still reads that segment, but only up to `keep`.
     """
     reach: dict[int, int] = {}
     for branch in after.branches.values():
@@ -141,7 +144,7 @@ def unreachable(
 
 
 class ReplacePlan(Struct, frozen=True):
-    """A full snapshot: how many of the branch's messages stay, and what to insert after them."""
+    """A full snapshot: the messages of the branch that stay, and those to insert after them."""
 
     state: ConversationState
     branch: StoredBranch
@@ -149,7 +152,7 @@ class ReplacePlan(Struct, frozen=True):
     unreachable: list[tuple[int, int]]
     fresh: list[tuple[Message, Draft]]
     usage: list[tuple[UsageKey, UsageRow]]
-    """What to add to the usage rows; not what `fresh` says, for some of it may have been counted before."""
+    """The amounts to add to the usage rows. Messages of `fresh` may have been counted before."""
 
 
 def plan_replace(
@@ -159,7 +162,7 @@ def plan_replace(
     current: Sequence[tuple[int, Message]],
     fresh_segment: Callable[[], int],
 ) -> ReplacePlan:
-    """`current` is what the branch reads now, with the segment of each. Counts are settled by `replaced`."""
+    """`current` are the branch's messages, each with its segment. `replaced` computes the final counts."""
     check_version(state.conversation, replace.expected_version)
     branch = state.branch(replace.branch)
     same = 0
@@ -186,12 +189,12 @@ def _refuse_repeats(kept: Sequence[Message], rest: Sequence[Draft]) -> None:
     seen = {message.id for message in kept}
     for draft in rest:
         if draft.message.id in seen:
-            raise Conflict(f"message {draft.message.id!r} stands twice in the snapshot")
+            raise Conflict(f"message {draft.message.id!r} occurs twice in the snapshot")
         seen.add(draft.message.id)
 
 
 def replaced(context: Context, plan: ReplacePlan, gone: int, newest: datetime | None) -> ConversationState:
-    """The state after a replace, when `gone` messages were removed and `newest` is the last one's time."""
+    """Returns the state after a replace that removed `gone` messages; `newest` is the time of the last one."""
     conversation = plan.state.conversation
     count = conversation.message_count - gone + len(plan.fresh)
     return structs.replace(
@@ -207,7 +210,7 @@ def plan_pop(
     before: tuple[int, int] | None,
     fresh_segment: Callable[[], int],
 ) -> tuple[ConversationState, list[tuple[int, int]]]:
-    """The state without a branch's newest message, at `last`.
+    """Returns the state without a branch's newest message, at `last`.
 
     `before` is the one before it. See `unreachable` and `shrunk`.
     """
@@ -236,7 +239,7 @@ class Cut(Struct, frozen=True):
 def plan_branch(
     context: Context, state: ConversationState, new: NewBranch, cut: Cut, segment: int
 ) -> tuple[ConversationState, StoredBranch]:
-    """A new branch on its own, empty `segment`."""
+    """Creates a branch on its own, empty `segment`."""
     check_version(state.conversation, new.expected_version)
     if new.id in state.branches:
         raise Conflict(f"conversation {state.conversation.id!r} has a branch {new.id!r} already")
@@ -258,7 +261,7 @@ def plan_branch(
 def plan_delete_branch(
     state: ConversationState, branch: str, expected_version: int | None
 ) -> tuple[ConversationState, list[tuple[int, int]]]:
-    """The state without the branch, and what no other branch reads. Counts are settled by `shrunk`."""
+    """Returns the state without the branch, and its unreachable messages. `shrunk` computes the final counts."""
     check_version(state.conversation, expected_version)
     stored_branch = state.branch(branch)
     if state.conversation.branch == branch:
@@ -272,7 +275,7 @@ def plan_delete_branch(
 
 
 def shrunk(context: Context, state: ConversationState, gone: int, newest: datetime | None) -> ConversationState:
-    """The state after `gone` messages that no branch reads any longer went."""
+    """Returns the state after `gone` unreachable messages were removed."""
     count = state.conversation.message_count - gone
     return structs.replace(
         state,
@@ -281,7 +284,7 @@ def shrunk(context: Context, state: ConversationState, gone: int, newest: dateti
 
 
 def surviving(state: ConversationState, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]) -> list[Summary]:
-    """The summaries that the loss of messages at these `(segment, seq)` leaves. `state` is the one before the loss."""
+    """Returns the summaries that remain after messages at these `(segment, seq)` are removed from `state`."""
     lost = set(lost_summaries(state, summaries, gone))
     return [summary for position, summary in enumerate(summaries) if position not in lost]
 
@@ -289,13 +292,13 @@ def surviving(state: ConversationState, summaries: Sequence[Summary], gone: Iter
 def lost_summaries(
     state: ConversationState, summaries: Sequence[Summary], gone: Iterable[tuple[int, int]]
 ) -> list[int]:
-    """The positions of the summaries that go with messages at these `(segment, seq)`; `state` is from before the loss.
+    """Returns the positions of the summaries that are lost with messages at these `(segment, seq)` of `state`.
 
     A removed message takes every summary that covers it or may build on one that does, on the branches that read it.
     """
     first: dict[int, int] = {}
     for segment, seq in gone:
-        # Who reads any message of a segment reads the ones before it too, so the first one lost decides.
+        # A reader of any message of a segment also reads the earlier ones, so the first lost message decides.
         first[segment] = min(seq, first.get(segment, seq))
 
     def is_lost(summary: Summary) -> bool:
@@ -308,7 +311,7 @@ def lost_summaries(
 
 
 def branches_of(state: ConversationState) -> list[Branch]:
-    """Oldest first; of two that were made at the same moment, by id."""
+    """Returns the branches, oldest first; those created at the same time by id."""
     branches = sorted(state.branches.values(), key=lambda branch: (branch.created_at, branch.id != MAIN, branch.id))
     return [as_branch(branch, state.conversation) for branch in branches]
 

@@ -1,8 +1,8 @@
-"""Leases of messages in progress: who streams a message says until when it may be believed.
+"""Leases of messages in progress: how long a streaming writer is presumed alive.
 
-`metadata["lease_until"]` of a message in progress is a time. Its writer moves it on as long as it lives. A message
-whose lease has run out was left by a writer that died: it reads as interrupted, and nobody has to write that down.
-One without a lease stays in progress until somebody ends it.
+`metadata["lease_until"]` of a message in progress is a time, which its writer extends while it lives. A message whose
+lease has lapsed was left by a writer that died: it reads as interrupted, without another write. A message without a
+lease stays in progress until a writer ends it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LEASE = "lease_until"
 
 
 def leased(metadata: Mapping[str, Any] | None, until: datetime) -> dict[str, Any]:
-    """The metadata of a message in progress, with a lease."""
+    """Returns the metadata of a message in progress, with a lease."""
     return {**(metadata or {}), LEASE: until.astimezone(UTC).isoformat()}
 
 
 def released(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The metadata of a message that has ended."""
+    """Returns the metadata of a message that has ended."""
     return {key: value for key, value in (metadata or {}).items() if key != LEASE} or None
 
 
@@ -34,12 +34,12 @@ def is_lapsed(message: Message, now: datetime) -> bool:
     until = message.metadata.get(LEASE)
     try:
         return isinstance(until, str) and datetime.fromisoformat(until) < now
-    except (ValueError, TypeError):  # not a time, or one without a zone: no lease
+    except (ValueError, TypeError):  # not a time, or one without a time zone: no lease
         return False
 
 
 def time_left(message: Message, now: datetime) -> timedelta | None:
-    """How long the lease of a message still runs; None when it has none that runs."""
+    """Returns how long the lease of a message still runs; None if it has none that runs."""
     if message.status != "in_progress" or not message.metadata or is_lapsed(message, now):
         return None
     try:
@@ -49,7 +49,7 @@ def time_left(message: Message, now: datetime) -> timedelta | None:
 
 
 def end_lapsed(messages: list[Message], now: datetime) -> list[Message]:
-    """The messages as they are read: those whose lease has run out are interrupted."""
+    """Returns the messages as readers see them: those whose lease has lapsed are interrupted."""
     for message in messages:
         if message.status == "in_progress":
             return [_end_if_lapsed(each, now) for each in messages]

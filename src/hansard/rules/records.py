@@ -1,4 +1,4 @@
-"""What a write of records means: versions, expiry, and which of them are visible."""
+"""The meaning of record writes: revisions, expiry and visibility."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hansard.model import Record
 
 
 def plan_record(context: Context, write: RecordWrite, current: Record | None) -> Record | None:
-    """The record after a write; None when it is gone. `current` is None when it is missing or has expired."""
+    """Returns the record after a write; None if it is deleted. `current` is None if it is missing or has expired."""
     actual = current.revision if current else 0
     if write.expected_revision is not None and write.expected_revision != actual:
         raise Conflict(
@@ -40,9 +40,9 @@ def plan_record(context: Context, write: RecordWrite, current: Record | None) ->
 def plan_records(
     context: Context, writes: Iterable[RecordWrite], current: Mapping[RecordKey, Record]
 ) -> tuple[list[RecordChange], list[Record | None]]:
-    """All writes of one call: what to store for each key, and the answer for each write.
+    """Plans all writes of one call: the records to store by key, and the result of each write.
 
-    `current` holds the records that exist and have not expired. A later write builds on an earlier one of its key.
+    `current` holds the records that exist and have not expired. A later write builds on an earlier one of the same key.
     """
     planned: dict[RecordKey, Record | None] = {}
     results: list[Record | None] = []
@@ -56,7 +56,7 @@ def plan_records(
 
 
 def unwritten(writes: Sequence[RecordWrite], current: Mapping[RecordKey, Record]) -> list[RecordWrite]:
-    """Without the writes of each key whose record already is what they would make of it: for a repeated call."""
+    """Returns the writes without those whose record already has the result: for a repeated call."""
     last = {(write.namespace, write.key): write for write in writes}
     done = {key for key, write in last.items() if _is_written(write, current.get(key))}
     return [write for write in writes if (write.namespace, write.key) not in done]

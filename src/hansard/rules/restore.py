@@ -1,4 +1,4 @@
-"""What it means to restore a copied conversation, and what must hold for any stored one."""
+"""Restores copied conversations, and audits stored ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from hansard.rules.branches import sees, segments
 
 
 def restoring(image: Image, branches: Sequence[StoredBranch]) -> ConversationState:
-    """The state of a conversation that a copy begins to fill. `branches` may have the backend's own segment numbers."""
+    """Returns the state of a conversation that a copy begins to fill.
+
+    `branches` may have the backend's segment numbers.
+    """
     conversation = structs.replace(image.conversation, message_count=0, last_message_at=None, summary=None)
     return ConversationState(conversation, 0, {branch.id: structs.replace(branch, count=0) for branch in branches})
 
@@ -23,11 +26,11 @@ def restoring(image: Image, branches: Sequence[StoredBranch]) -> ConversationSta
 def restored(
     state: ConversationState, restore: Restore, rows: Sequence[RestoredRow], stored: Container[str] = ()
 ) -> ConversationState:
-    """The state after these rows were stored; the last piece gives the conversation its own times and version back.
+    """Returns the state after these rows were stored; the last piece restores the conversation's times and version.
 
-    One that was written to meanwhile keeps the higher version that it has: a version says the same for ever.
-    Ids are unique in a conversation, whoever wrote the copy. `stored` holds those that are there already; a storage
-    that notices by itself raises `repeated`.
+    A conversation that was written to meanwhile keeps its higher version: a version never changes its meaning. Ids are
+    unique in a conversation, even in a foreign copy. `stored` holds those that exist already; a storage that detects
+    duplicates itself raises `repeated`.
     """
     seen: set[str] = set()
     for row in rows:
@@ -53,16 +56,19 @@ def restored(
 
 
 def repeated(id: str, message_id: str) -> Conflict:
-    return Conflict(f"message id {message_id!r} comes twice in the copy of conversation {id!r}: it is not stored")
+    return Conflict(f"message id {message_id!r} occurs twice in the copy of conversation {id!r}: it is not stored")
 
 
 def _seen(branch: StoredBranch, seqs: Mapping[int, Sequence[int]]) -> int:
-    """How many of the messages at these seqs, by segment, the branch reads. A large copy asks this of every message."""
+    """Counts the messages at these seqs, by segment, that the branch reads.
+
+    Called for every message of a large copy.
+    """
     return sum(bisect_right(seqs[segment], upto) for segment, upto in dict(segments(branch)).items() if segment in seqs)
 
 
 def audit(where: str, state: ConversationState, rows: Sequence[tuple[int, Message]]) -> Iterator[Problem]:
-    """What is wrong with a stored conversation; `rows` are all its messages with their segments, ordered by seq."""
+    """Yields the problems of a stored conversation; `rows` are all its messages with their segments, ordered by seq."""
     conversation = state.conversation
     if conversation.message_count != len(rows):
         yield Problem(where, f"message_count is {conversation.message_count}, but {len(rows)} messages are stored")

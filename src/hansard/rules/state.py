@@ -1,4 +1,4 @@
-"""A conversation as its writers see it, and who may see it."""
+"""Conversation states, and their visibility."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TOMBSTONE_LIFE = timedelta(days=90)
 """How long a deletion is remembered, so that a late replay cannot undo it."""
 
 BLOB_GRACE = timedelta(hours=1)
-"""How long a blob that was put by itself waits for something to refer to it."""
+"""How long a blob that was put by itself is kept without a reference."""
 
 
 def is_visible(conversation: Conversation, context: Context) -> bool:
-    """Not expired, and not behind the wall of a user's view."""
+    """Returns whether it has not expired and is not behind the wall of a user's view."""
     expires = conversation.expires_at
     return (expires is None or expires > context.horizon) and context.user in (None, conversation.user_id)
 
@@ -43,12 +43,12 @@ def no_message(id: str, message_id: str) -> MessageNotFound:
 
 
 def tombstone_digest(context: Context, id: str) -> str:
-    """The tombstone of a conversation, as the context may see it: a user's view knows only its own deletions."""
+    """Returns the tombstone of a conversation for this context: a user's view has only its own deletions."""
     return codec.digest(id) if context.user is None else codec.digest(id, context.user, "owner")
 
 
 def tombstone_digests(conversation: Conversation) -> list[str]:
-    """The tombstones that the deletion of a conversation leaves."""
+    """Returns the tombstones that the deletion of a conversation leaves."""
     owner = conversation.user_id
     marks = [codec.digest(conversation.id)]
     return marks if owner is None else [*marks, codec.digest(conversation.id, owner, "owner")]
@@ -64,7 +64,7 @@ def check_version(conversation: Conversation, expected: int | None) -> None:
 
 
 def matches(conversation: Conversation, query: ConversationQuery, context: Context) -> bool:
-    """Whether a conversation belongs in a listing, its place aside."""
+    """Returns whether a conversation belongs in a listing, regardless of its position."""
     return (
         is_visible(conversation, context)
         and (query.user_id is None or conversation.user_id == query.user_id)
@@ -82,7 +82,7 @@ def has_metadata(conversation: Conversation, wanted: Mapping[str, Any]) -> bool:
 
 
 def is_wanted(message: Message, query: MessageQuery) -> bool:
-    """Whether a message passes a query's filters, its place aside."""
+    """Returns whether a message passes a query's filters, regardless of its position."""
     who = message.participant
     return (
         (query.roles is None or message.role in query.roles)
@@ -99,7 +99,7 @@ def position(message: Message) -> tuple[int, int]:
 
 
 def is_between(message: Message, query: MessageQuery) -> bool:
-    """Whether a message lies between the query's two places."""
+    """Returns whether a message is between the query's positions."""
     here = position(message) if query.sort == "time" else (0, message.seq)
     above = query.above if query.above is None or query.sort == "time" else (0, query.above[1])
     below = query.below if query.below is None or query.sort == "time" else (0, query.below[1])
@@ -107,7 +107,7 @@ def is_between(message: Message, query: MessageQuery) -> bool:
 
 
 def new_state(context: Context, id: str, new: NewConversation, segment: int) -> ConversationState:
-    """An empty conversation with one empty branch."""
+    """Returns an empty conversation with one empty branch."""
     conversation = Conversation(
         id=id,
         user_id=context.user if context.user is not None else new.user_id,
@@ -127,7 +127,7 @@ def empty_state(conversation: Conversation, segment: int) -> ConversationState:
 
 
 def created(context: Context, given: Conversation, segment: int) -> ConversationState:
-    """The state of a conversation made by `create_conversation`."""
+    """Returns the state of a conversation created by `create_conversation`."""
     conversation = structs.replace(
         given,
         user_id=context.user if context.user is not None else given.user_id,
@@ -143,7 +143,7 @@ def created(context: Context, given: Conversation, segment: int) -> Conversation
 
 
 def touched(conversation: Conversation, now: datetime, **changes: Any) -> Conversation:
-    """One write later: the version grows, the time of change never goes back."""
+    """Returns the conversation after a write: the version grows, the time of change never decreases."""
     return structs.replace(
         conversation,
         version=conversation.version + 1,

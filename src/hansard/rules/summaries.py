@@ -1,4 +1,4 @@
-"""What a summary may cover."""
+"""The range that a summary may cover."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hansard.model import Summary
 
 
 def check_summary(state: ConversationState, summary: Summary) -> None:
-    """Its branch must exist, and its range must end at or before the last message ever stored.
+    """Checks that the branch exists, and that the range ends at or before the last message ever stored.
 
-    A range that reached further would cover messages that nobody has written yet, and hide them from every prompt.
+    A longer range would cover future messages, and hide them from every prompt.
     """
     state.branch(summary.branch)
     if not 1 <= summary.from_seq <= summary.to_seq:

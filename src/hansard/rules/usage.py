@@ -1,4 +1,4 @@
-"""Usage, added up by day, user, agent and model, and the days on which conversations were active."""
+"""Usage by day, user, agent and model, and the days on which conversations were active."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ACTIVE_DAYS = 60
 
 
 def active_days(conversations: Iterable[Conversation]) -> dict[str, int]:
-    """`Stats.active` of these conversations."""
+    """Returns `Stats.active` of these conversations."""
     return spread((each.created_at.toordinal(), _last_day(each), each.message_count, 1) for each in conversations)
 
 
@@ -23,7 +23,7 @@ def _last_day(conversation: Conversation) -> int:
 
 
 def spread(groups: Iterable[tuple[int, int, int, int]]) -> dict[str, int]:
-    """The same from groups of equal conversations: first and last day as ordinals, messages of each, and how many."""
+    """Like `active_days`, from groups of equal conversations: first and last day, messages of each, how many."""
     days: Counter[int] = Counter()
     for first, last, messages, conversations in groups:
         lasted = max(1, last - first + 1)
@@ -38,7 +38,7 @@ def newest_days(days: Mapping[str, int]) -> dict[str, int]:
 
 
 _NOTHING = 1e-12
-"""Below this, a sum of costs is what rounding left over."""
+"""Costs below this are rounding errors."""
 
 UsageKey = tuple[str, str | None, str | None, str | None]
 
@@ -51,7 +51,7 @@ def usage_key(conversation: Conversation, message: Message, usage: Usage) -> Usa
 def usage_change(
     conversation: Conversation, message: Message, before: Usage | None, after: Usage | None
 ) -> list[tuple[UsageKey, UsageRow]]:
-    """What a message adds to the usage rows: rows to add up, by key. A changed usage takes the old one back."""
+    """Returns the usage that a message adds, by key. A changed usage subtracts the old one."""
     rows = []
     for usage, sign in ((before, -1), (after, 1)):
         if usage is not None:
@@ -63,9 +63,9 @@ def usage_change(
 def usage_of_replacing(
     conversation: Conversation, current: Iterable[Message], fresh: Iterable[Message]
 ) -> list[tuple[UsageKey, UsageRow]]:
-    """What the new messages of a snapshot add to the usage rows, by key, each key once.
+    """Returns the usage that the new messages of a snapshot add, by key, each key once.
 
-    A message counts once. One that is inserted anew takes back what it added when it was first stored.
+    A message counts once. One that is inserted again subtracts what it added when it was first stored.
     """
     before = {message.id: message for message in current if message.usage is not None}
     changes = []
@@ -77,7 +77,7 @@ def usage_of_replacing(
 
 
 def total_usage(changes: Iterable[tuple[UsageKey, UsageRow]]) -> list[UsageRow]:
-    """The rows added up, each key once, without those that cancel out."""
+    """Adds the rows up, each key once, without those that cancel out."""
     rows: dict[UsageKey, UsageRow] = {}
     for key, row in changes:
         rows[key] = add_usage(rows[key], row) if key in rows else row
@@ -97,7 +97,7 @@ def _usage_row(key: UsageKey, usage: Usage, sign: int) -> UsageRow:
 
 
 def counts_anything(row: UsageRow) -> bool:
-    """A row whose amounts were all taken back is none. One without messages may still hold a later correction."""
+    """Returns whether a row counts anything. A row without messages may still hold a later correction."""
     amounts = (row.messages, row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens)
     return any(amounts) or abs(row.cost) > _NOTHING
 

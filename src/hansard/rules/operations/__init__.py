@@ -1,8 +1,8 @@
-"""What each write to a conversation does, written once for every storage.
+"""The write operations on a conversation, written once for every storage.
 
-An operation gets a `Transaction`, asks it at most twice for what it must know, decides by the pure functions of
-`hansard.rules`, and hands over one `Changes`. It awaits nothing else, so it never suspends where the storage does not,
-and it may be run again: see `hansard.contract.storage`.
+An operation gets a `Transaction`, reads from it at most twice, decides by the pure functions of `hansard.rules`, and
+applies one `Changes`. It awaits nothing else, so it never suspends if the storage does not, and it may run again: see
+`hansard.contract.storage`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ async def create_branch(tx: Transaction, new: NewBranch) -> Branch:
 
 
 async def _cut(tx: Transaction, state: ConversationState, new: NewBranch) -> Cut:
-    """Where a new branch leaves its source, and how many messages it shares."""
+    """Returns where a new branch leaves its source, and how many messages it shares."""
     if new.empty:
         return Cut()
     branch, wanted = state.branch(new.source), new.at or new.before

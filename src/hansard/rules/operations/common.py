@@ -1,4 +1,4 @@
-"""What operations share: what the context sees, where a new conversation fits, and which summaries are left."""
+"""Helpers of operations: visibility, creation, runs and summaries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Place = tuple[int, int]
 
 
 def visible(tx: Transaction) -> ConversationState | None:
-    """The state, if the context may see the conversation."""
+    """Returns the state, if the context may see the conversation."""
     state = tx.state
     return state if state is not None and is_visible(state.conversation, tx.context) else None
 
@@ -31,7 +31,7 @@ def require(tx: Transaction) -> ConversationState:
 
 
 def wiped_by_creation(tx: Transaction) -> Wipe:
-    """What must go before a conversation is created where the context sees none: an expired one, or nothing.
+    """Returns what must be removed before a conversation is created: an expired one that the context does not see.
 
     A conversation of another owner must look as if it did not exist, and its id cannot be used.
     """
@@ -44,7 +44,7 @@ def wiped_by_creation(tx: Transaction) -> Wipe:
 
 
 def runs_of(branch: StoredBranch) -> list[Run]:
-    """All that a branch reads, oldest first."""
+    """Returns all runs that a branch reads, oldest first."""
     return [Run(segment, 0, upto) for segment, upto in segments(branch)]
 
 
@@ -57,19 +57,19 @@ def places_of(placed: Iterable[Placed]) -> list[Place]:
 
 
 def is_beyond(place: Place, unreachable: Sequence[Place]) -> bool:
-    """Whether a message is on one of these segments after its seq."""
+    """Returns whether a message is on one of these segments after its seq."""
     return any(place[0] == segment and place[1] > seq for segment, seq in unreachable)
 
 
 def with_text(state: ConversationState, text: str | None) -> ConversationState:
-    """The state with the text of its newest summary."""
+    """Returns the state with the text of its newest summary."""
     if state.conversation.summary == text:
         return state
     return structs.replace(state, conversation=structs.replace(state.conversation, summary=text))
 
 
 def without_summaries(state: ConversationState, summaries: Sequence[Summary], lost: Sequence[int]) -> ConversationState:
-    """The state after the summaries at these positions went."""
+    """Returns the state without the summaries at these positions."""
     if not lost:
         return state
     left = [summary for position, summary in enumerate(summaries) if position not in lost]
@@ -77,7 +77,7 @@ def without_summaries(state: ConversationState, summaries: Sequence[Summary], lo
 
 
 def usage_of(conversation: Conversation, messages: Iterable[Message]) -> list[UsageRow]:
-    """What new messages add to the usage rows."""
+    """Returns the usage that new messages add."""
     used = [message for message in messages if message.usage is not None]
     if not used:
         return []

@@ -40,7 +40,7 @@ async def delete_conversation(tx: Transaction, expected_version: int | None) -> 
 
 
 async def drop_conversation(tx: Transaction, *, if_expired: bool) -> Receipt:
-    """Deletes a conversation, whoever may see it, without a tombstone; with `if_expired` only one that has expired."""
+    """Deletes a conversation, visible or not, without a tombstone; with `if_expired` only an expired one."""
     state = tx.state
     expires = state.conversation.expires_at if state else None
     if state is None or (if_expired and (expires is None or expires > tx.context.now)):
@@ -79,7 +79,7 @@ async def restore(tx: Transaction, restore: Restore) -> int:
 
 
 def _new_state(tx: Transaction, image: Image) -> ConversationState:
-    """The empty conversation that a copy fills. Every segment of the image gets a number of this storage."""
+    """Returns the empty conversation that a copy fills. Every segment of the image gets a number of this storage."""
     theirs = dict.fromkeys(segment for branch in image.branches for segment, _ in segments(branch))
     ours = {segment: tx.new_segment() for segment in theirs}
     branches = [
@@ -92,7 +92,7 @@ def _new_state(tx: Transaction, image: Image) -> ConversationState:
 
 
 def _mapped(rows: Sequence[RestoredRow], image: Image, state: ConversationState) -> list[RestoredRow]:
-    """The rows with the numbers that their segments have here."""
+    """Returns the rows with this storage's segment numbers."""
     ours = _numbers(image, state)
     for row in rows:
         if row.segment not in ours:
@@ -102,7 +102,7 @@ def _mapped(rows: Sequence[RestoredRow], image: Image, state: ConversationState)
 
 
 def _numbers(image: Image, state: ConversationState) -> Mapping[int, int]:
-    """The number here for each segment of the image: the branches are the same in both, so their segments match."""
+    """Maps each segment of the image to its number here, by the branches, which are the same in both."""
     ours: dict[int, int] = {}
     for branch in image.branches:
         theirs, here = segments(branch), state.branches.get(branch.id)

@@ -28,7 +28,7 @@ from hansard.rules.usage import total_usage, usage_change
 
 
 async def append(tx: Transaction, append: Append) -> Appended:
-    """Appends a batch and, in the same commit, writes records. It asks only where something may be stored already."""
+    """Appends a batch and writes records in one commit. Reads only if something may be stored already."""
     before = visible(tx)
     wipes = "nothing" if before else wiped_by_creation(tx)
     state = before or _new_state(tx, append)
@@ -90,7 +90,7 @@ async def update_message(tx: Transaction, message_id: str, change: MessageChange
 
 
 async def replace_messages(tx: Transaction, replace: Replace) -> Appended:
-    """Asks for the branch, and then only where a new message may be stored or deleted already, or none is new."""
+    """Reads the branch, and again only if a new message may be stored or deleted already, or none is new."""
     state = require(tx)
     found = await tx.get(Wants(runs=runs_of(state.branch(replace.branch)), summaries=True))
     plan = plan_replace(tx.context, state, replace, found.messages, tx.new_segment)
@@ -117,7 +117,8 @@ async def replace_messages(tx: Transaction, replace: Replace) -> Appended:
 async def _check_new(
     tx: Transaction, state: ConversationState, replace: Replace, plan: ReplacePlan, gone: Sequence[Placed]
 ) -> datetime | None:
-    """Refuses what is in use on another branch, or was deleted; returns the time of the newest message that is left."""
+    """Refuses ids in use on another branch, and deleted messages; returns the time of the newest message that is left.
+    Refuses ids in use on another branch, and deleted messages; returns the time of the newest message that is left."""
     ids = {message.id for _, message in gone}
     new: list[Draft] = [draft for _, draft in plan.fresh if draft.message.id not in ids]
     given = [draft.message.id for draft in new if draft.given_id]

@@ -35,7 +35,7 @@ async def _remove_ids(tx: Transaction, state: ConversationState, remove: Remove)
 
 
 async def _remove_last(tx: Transaction, state: ConversationState, remove: Remove) -> Removed:
-    """The newest message of a branch. Where another branch reads it, it stays stored."""
+    """Removes the newest message of a branch. If another branch reads it, it stays stored."""
     found = await tx.get(Wants(runs=runs_of(state.branch(remove.branch)), newest=2, summaries=True))
     if not found.messages:
         return _nothing(tx, state)
