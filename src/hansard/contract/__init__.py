@@ -1,1 +1,1 @@
-"""What Hansard's parts agree on: what the Store calls (`backend`), what a storage brings (`storage`), and `types`."""
+"""The contracts: what the Store calls (`backend`), what a storage provides (`storage`), and their `types`."""

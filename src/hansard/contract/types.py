@@ -1,4 +1,4 @@
-"""What the Store asks of a backend: the arguments of `hansard.contract.backend.Backend`'s methods, as frozen values.
+"""The arguments of `hansard.contract.backend.Backend`'s methods, as frozen values.
 
 The Store has checked and converted everything here; a backend need not check it again.
 """
@@ -31,22 +31,22 @@ BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 class Context(Struct, frozen=True, gc=False):
-    """Who asks, and when."""
+    """Who calls, and when."""
 
     tenant: str
     now: datetime
     user: str | None = None
     with_expired: bool = False
-    """What has expired exists as well. For erasure, which must take what nobody can see any longer."""
+    """Expired data exists as well: for erasure, which must also remove invisible data."""
 
     @property
     def horizon(self) -> datetime:
-        """What expires at or before this moment does not exist."""
+        """Data that expires at or before this time does not exist."""
         return BEGINNING if self.with_expired else self.now
 
 
 class Draft(Struct, frozen=True, gc=False):
-    """A message to store, checked and encoded. `message.created_at` is `NOT_YET` when the store shall give it."""
+    """A message to store, checked and encoded. `message.created_at` is `NOT_YET` if the store assigns it."""
 
     message: Message
     body: str
@@ -57,7 +57,7 @@ class Draft(Struct, frozen=True, gc=False):
 
 
 class NewConversation(Struct, frozen=True, gc=False):
-    """What an append gives a conversation that it has to make."""
+    """The fields of a conversation that an append creates."""
 
     user_id: str | None = None
     agent_id: str | None = None
@@ -72,7 +72,7 @@ class Append(Struct, frozen=True, gc=False):
     new: NewConversation | None
     """None: the conversation must exist."""
     user_id: str | None = None
-    """Must be the owner, or becomes the owner where there is none."""
+    """Must be the owner, or becomes the owner if there is none."""
     branch: str | None = None
     """None: the active one."""
     expected_version: int | None = None
@@ -81,15 +81,15 @@ class Append(Struct, frozen=True, gc=False):
     blobs: Mapping[str, bytes] = {}
     """Bytes of the blobs that the drafts refer to, by SHA-256; stored with them in one transaction."""
     revive: bool = False
-    """Store what a tombstone says was deleted."""
+    """Store messages even if tombstones say that they were deleted."""
     count_usage: bool = True
-    """False for copies, whose usage is booked already."""
+    """False for copies, whose usage is counted already."""
     records: tuple[RecordWrite, ...] = ()
     """Written in the same commit. Each may belong to this conversation or to none."""
 
 
 class Replace(Struct, frozen=True):
-    """A full snapshot of a branch: what is there already at its beginning stays as it is, the rest goes."""
+    """A full snapshot of a branch: the common beginning stays unchanged, the rest is replaced."""
 
     drafts: tuple[Draft, ...]
     branch: str | None = None
@@ -97,11 +97,11 @@ class Replace(Struct, frozen=True):
     max_messages: int = 1_000_000
     blobs: Mapping[str, bytes] = {}
     revive: bool = False
-    """Store what a tombstone says was deleted."""
+    """Store messages even if tombstones say that they were deleted."""
 
 
 class MessageQuery(Struct, frozen=True, gc=False):
-    """Messages of one branch between two places, from one end.
+    """Messages of one branch between two positions, from one end.
 
     Positions are `(created_at in microseconds, seq)`, exclusive.
     """
@@ -112,7 +112,7 @@ class MessageQuery(Struct, frozen=True, gc=False):
     below: tuple[int, int] | None = None
     limit: int | None = None
     max_bytes: int | None = None
-    """Stop after the message with which the bodies pass this; there is always one."""
+    """Stop after the message with which the bodies exceed this; at least one is returned."""
     sort: MessageSort = "seq"
     roles: frozenset[str] | None = None
     participant_ids: frozenset[str] | None = None
@@ -120,20 +120,20 @@ class MessageQuery(Struct, frozen=True, gc=False):
     since: datetime | None = None
     until: datetime | None = None
     pinned: bool | None = None
-    """True for pinned messages only, whose number the cost follows; False for the others; None for both."""
+    """True for pinned messages only, at a cost that follows their number; False for the others; None for both."""
 
 
 class Slice(Struct, frozen=True, gc=False):
     messages: list[Message]
-    """In the order in which the query took them."""
+    """In the order of the query."""
     has_more: bool
 
 
 class MessageChange(Struct, frozen=True):
-    """What to change in a message; UNSET stays."""
+    """Changes of a message; UNSET fields stay."""
 
     draft: Draft | None = None
-    """New content (with its format and blob references); its other fields are not looked at."""
+    """New content (with its format and blob references); its other fields are ignored."""
     metadata: dict[str, Any] | UnsetType | None = UNSET
     status: Status | UnsetType = UNSET
     usage: Usage | UnsetType | None = UNSET
@@ -144,7 +144,7 @@ class MessageChange(Struct, frozen=True):
 
 
 class Remove(Struct, frozen=True):
-    """Which messages go: these ids (from every branch), the newest of a branch, or all with all branches."""
+    """The messages to remove: these ids (from every branch), the newest of a branch, or all with all branches."""
 
     what: Literal["ids", "last", "all"]
     ids: tuple[str, ...] = ()
@@ -154,15 +154,15 @@ class Remove(Struct, frozen=True):
 
 class Removed(Struct, frozen=True):
     messages: list[Message]
-    """For `ids` and `last`: what went, as it was. For `all`: empty."""
+    """For `ids` and `last`: the removed messages, as they were. For `all`: empty."""
     receipt: Receipt
     version: int
     blobs: Mapping[str, bytes] = {}
-    """For `last`: the bytes that the message refers to, which may be gone with it."""
+    """For `last`: the bytes that the message refers to, which may have been removed with it."""
 
 
 class ConversationQuery(Struct, frozen=True, gc=False):
-    """Conversations between two places, from one end. Positions are `(sort time in microseconds, id)`, exclusive."""
+    """Conversations between two positions, from one end. Positions are `(sort time in microseconds, id)`, exclusive."""
 
     user_id: str | None = None
     agent_id: str | None = None
@@ -177,7 +177,7 @@ class ConversationQuery(Struct, frozen=True, gc=False):
 
 
 class ConversationChange(Struct, frozen=True):
-    """What to change in a conversation; UNSET stays. `metadata` merges by key, None deletes the key."""
+    """Changes of a conversation; UNSET fields stay. `metadata` merges by key, None deletes the key."""
 
     title: str | UnsetType | None = UNSET
     user_id: str | UnsetType | None = UNSET
@@ -212,11 +212,11 @@ class RecordWrite(Struct, frozen=True):
     expires_at: datetime | None = None
     conversation_id: str | None = None
     exact: Record | None = None
-    """For copying: the record to store as it is, with its revision and times."""
+    """For copying: the record to store unchanged, with its revision and times."""
 
 
 class RecordQuery(Struct, frozen=True):
-    """Records under a prefix, ordered by namespace and key, after a place."""
+    """Records under a prefix, ordered by namespace and key, after a position."""
 
     prefix: tuple[str, ...] = ()
     key_prefix: str = ""
@@ -246,8 +246,8 @@ class Swept(Struct, frozen=True, kw_only=True):
 class StoredBranch(Struct, frozen=True, gc=False, rename={"segment": "line"}):
     """A branch as stored: its own segment of messages, and the segments that it reads before it.
 
-    `path` holds `(segment, up to which seq)`, oldest first; the branch's own segment comes last and is read to its
-    end. So reading never walks ancestors.
+    `path` holds `(segment, up to which seq)`, oldest first; the branch's own segment comes last and is read to its end.
+    So reading never walks ancestors.
     """
 
     id: str
@@ -266,10 +266,10 @@ class ConversationState(Struct, frozen=True, gc=False):
     seq: int
     branches: dict[str, StoredBranch]
     has_tombstones: bool = False
-    """Some of its messages were deleted by id, and left tombstones."""
+    """True if any of its messages was deleted by id, and left a tombstone."""
 
     def branch(self, branch: str | None) -> StoredBranch:
-        """The named branch, or the active one."""
+        """Returns the named branch, or the active one."""
         name = self.conversation.branch if branch is None else branch
         try:
             return self.branches[name]
@@ -278,7 +278,7 @@ class ConversationState(Struct, frozen=True, gc=False):
 
 
 class Image(Struct, frozen=True, rename={"branches": "lanes"}):
-    """A conversation without its messages, exactly as it is stored, for copying."""
+    """A conversation without its messages, exactly as stored, for copying."""
 
     conversation: Conversation
     seq: int
@@ -293,14 +293,14 @@ class Row(Struct, frozen=True, gc=False, rename={"segment": "line"}):
 
 
 class RestoredRow(Struct, frozen=True, gc=False, rename={"segment": "line"}):
-    """A message to store exactly as it is: its seq, times and segment are kept."""
+    """A message to store unchanged, with its seq, times and segment."""
 
     segment: int
     draft: Draft
 
 
 class Restore(Struct, frozen=True):
-    """A piece of a copied conversation. The first makes it, the one with `done` sets its final times and version."""
+    """A piece of a copied conversation. The first creates it; the one with `done` sets its final times and version."""
 
     image: Image
     rows: tuple[RestoredRow, ...] = ()

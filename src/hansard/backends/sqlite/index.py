@@ -99,7 +99,7 @@ def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], 
 
 @decodes
 def text_of(row: Sequence[Any]) -> str:
-    """Returns the searchable text of a message, from the columns of `tail`. Plain text need not be decoded."""
+    """Returns the searchable text of a message, from the columns of `tail`. Most are plain text: no decoding."""
     *_, format, body, _, extra = row
     is_plain = format is None and (extra is None or '"sources"' not in extra)
     return searchable_text(body) if is_plain else searchable(rows.message_of(tuple(row), ""))

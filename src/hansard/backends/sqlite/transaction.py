@@ -1,7 +1,7 @@
 """One conversation of a file, as an operation sees it: inside a job of the writer, which never suspends.
 
-Nothing is written before `apply`, so an operation that is refused has changed nothing. Until then new segments have
-placeholders: -1, -2 and so on. Rows and counters of appends are written at the end of the writer's transaction.
+Nothing is written before `apply`, so an operation that is refused has changed nothing. Numbers of new segments are
+counted in memory until then. Rows and counters of appends are written at the end of the writer's transaction.
 """
 
 from __future__ import annotations
