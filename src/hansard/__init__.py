@@ -113,7 +113,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Few programs name these: what they need is imported with the first use.
+    # Rarely used: imported on first use.
     if name in ("Decision", "Prompt"):
         from hansard.assembly import explanation
 

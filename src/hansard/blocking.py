@@ -1,4 +1,4 @@
-"""How code that blocks drives coroutines: by a single step where they never suspend, else on a loop thread."""
+"""Runs coroutines from blocking code: directly if they never suspend, else on a loop thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DONE = object()
 
 
 class LoopThread:
-    """An event loop on a thread of its own, started when it is first needed."""
+    """An event loop on a thread of its own, started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise Unsupported(
-                "a blocking call from code that the store itself runs, such as a summarizer, would wait for itself: "
+                "a blocking call from code that the store itself runs, such as a summarizer, would deadlock: "
                 "make it on a thread of its own, with asyncio.to_thread",
                 capability="blocking",
             )
@@ -41,11 +41,11 @@ class LoopThread:
             raise Closed("this store was closed") from None
         finally:
             if self._has_ended:
-                # Whoever comes later, as to close an iterator that was left open, leaves no thread behind.
+                # A late call, such as the closing of an abandoned iterator, must not leave a thread behind.
                 self.stop()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        # Under the lock: what has begun is seen by whoever stops the loop.
+        # Under the lock, so that `stop` sees every submitted coroutine.
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -54,7 +54,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
-        """Ends the loop, and before it whatever other threads still wait for: they are told."""
+        """Stops the loop, after cancelling what other threads still wait for."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -75,7 +75,7 @@ async def _end_others() -> None:
 
 
 class Runner:
-    """How one store's coroutines are driven: in the calling thread where the backend allows it."""
+    """Runs one store's coroutines: in the calling thread if the backend allows it."""
 
     def __init__(self) -> None:
         self.thread = LoopThread()
@@ -85,7 +85,7 @@ class Runner:
         return run_to_end(coroutine) if self.direct else self.thread.run(coroutine)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """For what awaits code of the user's, and so may suspend on any backend."""
+        """For coroutines that await user code, and so may suspend on any backend."""
         return self.thread.run(coroutine)
 
     def iterate(self, iterator: AsyncIterator[T], *, waits: bool) -> Iterator[T]:
@@ -95,13 +95,13 @@ class Runner:
                 yield cast(T, item)
         finally:
             close = getattr(iterator, "aclose", None)
-            # One that has ended, as when the store was closed meanwhile, needs no loop to be closed on.
+            # An iterator that has ended, as after closing the store, needs no loop to be closed on.
             if close is not None and getattr(iterator, "ag_frame", iterator) is not None:
                 call(close())
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine that never suspends, to its end."""
+    """Runs a coroutine that never suspends to its end."""
     outer, here.is_stepped = here.is_stepped, True
     try:
         coroutine.send(None)
@@ -111,7 +111,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
     finally:
         here.is_stepped = outer
     coroutine.close()
-    raise RuntimeError("a backend that claims to be blocking has suspended")
+    raise RuntimeError("a backend with capabilities.blocking has suspended")
 
 
 async def _next(iterator: AsyncIterator[Any]) -> Any:

@@ -36,7 +36,7 @@ class Cache(Generic[K, V]):
 
     @property
     def weight(self) -> int:
-        """Of all values together."""
+        """The total weight of all values."""
         return self._total
 
     def get(self, key: K) -> V | None:
@@ -80,7 +80,7 @@ class Cache(Generic[K, V]):
             self._total = 0
 
     def items(self) -> list[tuple[K, V]]:
-        """The least recently used first."""
+        """Returns the items, the least recently used first."""
         with self._lock:
             return list(self._values.items())
 

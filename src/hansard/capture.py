@@ -1,4 +1,4 @@
-"""Recording agents: what was said to them and what they answered, in one line of their users' code.
+"""Records agents: their input and their answers, in one line of user code.
 
 `Capture(store)` wraps any async agent. Begin with `agents.capture.capture`.
 """

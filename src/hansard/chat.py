@@ -1,4 +1,4 @@
-"""A whole chat over a store: load, assemble, ask a model, run its tools, record. Begin with `agents.chat.chat`.
+"""A whole chat over a store: load, assemble, call a model, run its tools, store. Begin with `agents.chat.chat`.
 
 The models of `openai_model` and `anthropic_model` import their SDKs when they are made.
 """

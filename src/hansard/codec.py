@@ -1,12 +1,11 @@
-"""JSON in and out, verbatim, and nothing else.
+"""JSON encoding and decoding without changes to the content.
 
-Content is any JSON value. It is encoded once, when it enters the store, and what comes back out of that encoding is
-what is kept: a private snapshot, equal to what the caller gave. The fast way (encode, decode, compare, all in C)
-accepts what JSON can say; only when it fails does the slow way walk the value, to accept tuples as lists or to say
-exactly where and why not.
+Content is any JSON value. It is encoded once, when it enters the store; decoding that gives a private copy, equal to
+the caller's value. The fast path (encode, decode, compare, all in C) accepts whatever JSON can represent; only if it
+fails does the slow path walk the value, to accept tuples as lists or to report exactly where and why not.
 
 A *body* is content as text: the string itself for the format `text`, JSON for every other. Namespaces of records are
-packed into bytes whose order is the order of the tuples, so that a prefix of a namespace is a range of keys.
+packed into bytes that sort as the tuples do, so that a prefix of a namespace is a range of keys.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ _BRACKETS = re.compile(r"[\[\]{}]")
 
 
 def encode(value: Any) -> str:
-    """JSON text of a value that `snapshot` has accepted."""
+    """Returns the JSON text of a value that `snapshot` has accepted."""
     return _encode(value).decode()
 
 
 def decode(text: str | bytes, where: str) -> Any:
-    """The value of JSON text that this store wrote; `where` names the place if it is damaged."""
+    """Decodes JSON text that this store wrote; `where` names the location if it is damaged."""
     try:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -55,8 +54,9 @@ def decode(text: str | bytes, where: str) -> Any:
 
 
 def is_deep(text: str, depth: int = 100) -> bool:
-    """Whether JSON in a text may nest deeper than that. Who decodes text that others wrote asks this first: what is
-    too deep cannot be walked. Brackets inside of strings count too, so it errs on the safe side.
+    """Returns whether JSON text may nest deeper than `depth`, which callers check before decoding foreign text.
+
+    Deeper values cannot be walked. Brackets inside strings count too, so it may report too much.
     """
     if text.count("[") + text.count("{") <= depth:
         return False
@@ -69,7 +69,7 @@ def is_deep(text: str, depth: int = 100) -> bool:
 
 
 def snapshot(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
-    """JSON text of `value` and a private copy of it, or a `ValidationError` that says where it is not JSON."""
+    """Returns the JSON text of `value` and a private copy of it. A `ValidationError` says where it is not JSON."""
     try:
         encoded = _encode(value)
         copy = _decode(encoded)
@@ -84,7 +84,7 @@ def snapshot(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
-    """`value` made of plain JSON types only, or an error naming the place."""
+    """Returns `value` made of plain JSON types only, or raises an error that names the location."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -98,8 +98,10 @@ def _plain(value: Any, where: str, depth: int) -> Any:
             raise ValidationError(f"{where} is nested too deeply, or contains itself")
         return _plain_container(value, where, depth - 1)
     if isinstance(value, bytes | bytearray | memoryview):
-        raise ValidationError(f"{where} is bytes, which JSON cannot say: decode it to text, or base64 it")
-    raise ValidationError(f"{where} is a {type(value).__name__}, which JSON cannot say")
+        raise ValidationError(
+            f"{where} is bytes, which JSON cannot represent: decode it to text, or encode it as base64"
+        )
+    raise ValidationError(f"{where} is a {type(value).__name__}, which JSON cannot represent")
 
 
 def _plain_container(value: dict[Any, Any] | list[Any] | tuple[Any, ...], where: str, depth: int) -> Any:
@@ -121,12 +123,12 @@ def _plain_int(value: int, where: str) -> int:
 
 def _plain_float(value: float, where: str) -> float:
     if not math.isfinite(value):
-        raise ValidationError(f"{where} is {value}, which JSON cannot say")
+        raise ValidationError(f"{where} is {value}, which JSON cannot represent")
     return float(value)
 
 
 def check_text(text: str, what: str) -> str:
-    """`text`, unless it holds half of a surrogate pair, which no UTF-8 can carry."""
+    """Returns `text`, unless it has a lone surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -141,7 +143,7 @@ def check_text(text: str, what: str) -> str:
 
 
 class EncodedBody(Struct, frozen=True, gc=False):
-    """Content ready to store: its text, its private copy, and what was moved out of it."""
+    """Content ready to store: its text, its private copy, and the blobs moved out of it."""
 
     text: str
     content: Any
@@ -153,7 +155,7 @@ class EncodedBody(Struct, frozen=True, gc=False):
 def body_of(content: Any, format: str, limits: Limits) -> EncodedBody:
     """Checks and encodes content, moving large base64 out of it."""
     if isinstance(content, str) and format == "text":
-        # A subclass, such as a member of a StrEnum, is kept as the plain text that it is.
+        # A subclass, such as a member of a StrEnum, is stored as plain text.
         text = kept = content if type(content) is str else str.__str__(content)
         size = len(text) if text.isascii() else len(check_text(text, "content").encode())
     else:
@@ -201,7 +203,7 @@ def _map_text(value: Any, path: Path, change: Callable[[str, Path], str]) -> Any
 
 
 def unwrap_base64(text: str) -> tuple[str, bytes] | None:
-    """`(prefix, bytes)` when encoding the bytes again gives back this very text, else None."""
+    """Returns `(prefix, bytes)` if encoding the bytes again gives this very text, else None."""
     prefix = ""
     if text.startswith("data:"):
         head, comma, text = text.partition(",")
@@ -224,18 +226,18 @@ def _from_base64(text: str) -> bytes | None:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    # Bits left over in the last character decode to the same bytes: only the canonical spelling may go.
+    # Left-over bits in the last character decode to the same bytes: only the canonical spelling may be replaced.
     return data if base64.b64encode(data).decode() == text else None
 
 
 def check_blob(sha256: str, data: object, where: str) -> None:
-    """`Corrupt` when these are not the bytes that the hash names."""
+    """Raises `Corrupt` if the bytes do not have this hash."""
     if not isinstance(data, bytes) or sha256_of(data) != sha256:
         raise Corrupt(f"blob {sha256} of {where} is damaged: its bytes have another hash", where=where)
 
 
 def restore(content: Any, refs: tuple[BlobRef, ...], blobs: Mapping[str, bytes]) -> Any:
-    """Content as it came: each blob put back where it stood."""
+    """Returns content as the caller passed it: each blob restored to its place."""
     for ref in refs:
         text = ref.prefix + base64.b64encode(blobs[ref.sha256]).decode()
         content = _put(content, ref.path, text)
@@ -253,7 +255,7 @@ def _put(content: Any, path: Path, text: str) -> Any:
 
 
 def content_of(text: str, format: str, where: str) -> Any:
-    """The content of a stored body."""
+    """Decodes the content of a stored body."""
     return text if format == "text" else decode(text, where)
 
 
@@ -261,7 +263,7 @@ def content_of(text: str, format: str, where: str) -> Any:
 
 
 class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What few messages have, kept as one JSON object beside the columns."""
+    """Fields that few messages have, stored as one JSON object next to the columns."""
 
     participant: Participant | None = None
     mentions: tuple[str, ...] = ()
@@ -279,12 +281,12 @@ class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
 
 @cache
 def extra_decoder() -> msgspec.json.Decoder[Extra]:
-    """Made when it is first needed: making it costs more than importing this module."""
+    """Created on first use: creating it costs more than importing this module."""
     return msgspec.json.Decoder(Extra)
 
 
 def encode_extra(message: Message, updated_at: int | None) -> str | None:
-    """JSON of everything that is not its default; None for a plain message."""
+    """Returns JSON of every field that is not its default; None for a plain message."""
     if not (
         message.participant
         or message.metadata is not None
@@ -328,7 +330,7 @@ def decode_extra(text: str, where: str) -> Extra:
 
 
 def pack_namespace(namespace: tuple[str, ...]) -> bytes:
-    """Bytes that sort as the tuples do, and of which those of a prefix are a prefix.
+    """Returns bytes that sort as the tuples do; those of a prefix are a prefix.
 
     A NUL ends each element, and one inside an element is followed by 0xFF, which no UTF-8 text contains.
     """
@@ -350,11 +352,11 @@ def _elements(packed: bytes) -> Iterator[bytes]:
 
 @lru_cache(1024)
 def digest(*parts: str) -> str:
-    """A hash of ids, for tombstones: it recognises an id without keeping it."""
+    """Returns a hash of ids, for tombstones: it recognises an id without storing it."""
     return sha256_of(pack_namespace(parts))
 
 
 def sha256_of(data: bytes) -> str:
-    import hashlib  # only now: loading it takes as long as all of this package's values
+    import hashlib  # imported here: it takes as long as all of this package's values
 
     return hashlib.sha256(data).hexdigest()

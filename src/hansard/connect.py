@@ -47,10 +47,10 @@ def connect(
 ) -> Connecting:
     """Opens a store: `async with hansard.connect("sqlite:///chats.db") as store`, or `store = await hansard.connect()`.
 
-    Without a URL it is `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by the
-    first thing that a user said; a function of the first messages may do better, and may be async. With an `embedder`,
-    `search` also finds by meaning. With `lazy=True`, a storage that is reached over a network is opened by the first
-    call that needs it, so that a program starts while it is away.
+    Without a URL it opens `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by
+    the first text of a user; pass a function of the first messages, which may be async, for better titles. With an
+    `embedder`, `search` also finds by meaning. With `lazy=True`, the first call opens a storage that is reached over a
+    network, so that a program can start while it is unreachable.
     """
 
     async def open_store() -> Store:

@@ -1,9 +1,8 @@
-"""Opaque places to page from.
+"""Opaque cursors: positions to page from.
 
 A cursor holds only a position, and a check that it belongs to the listing at hand; that of a message in progress also
-says how far it had come, so that a tail can go on there. It carries no tenant, user or
-filter: those always come from the call, so that no cursor can widen what a caller sees. One from elsewhere, or a
-damaged one, is refused with a clear error.
+holds its revision, so that a tail can continue there. It carries no tenant, user or filter: those always come from the
+call, so that no cursor can widen what a caller sees. A foreign or damaged cursor is refused with a clear error.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _MessagePlace(Struct, array_like=True):
     micros: _Number
     seq: _Number
     seen: _Number | None = None
-    """Of a message in progress, its revision; None of one that had ended."""
+    """The revision of a message in progress; None for one that had ended."""
 
 
 class _ConversationPlace(Struct, array_like=True):
@@ -70,13 +69,13 @@ def _read(cursor: str, kind: str, home: str, belongs: str, shape: type[P]) -> P:
         raw = base64.urlsafe_b64decode(cursor.removeprefix(PREFIX) + "==")
         found = msgspec.json.decode(raw[4:], type=list[Any])
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise ValidationError(f"malformed cursor {cursor[:80]!r}: pass one exactly as it was given") from error
+        raise ValidationError(f"malformed cursor {cursor[:80]!r}: pass it exactly as it was returned") from error
     if zlib.crc32(raw[4:], zlib.crc32(home.encode())).to_bytes(4) != raw[:4] or found[:1] != [kind]:
         raise ValidationError(f"cursor {cursor[:80]!r} does not belong to {belongs}")
     try:
         return msgspec.convert(found, shape)
     except msgspec.ValidationError as error:
-        raise ValidationError(f"malformed cursor {cursor[:80]!r}: it was not given by this store") from error
+        raise ValidationError(f"malformed cursor {cursor[:80]!r}: it does not come from this store") from error
 
 
 def is_cursor(text: str) -> bool:
@@ -89,18 +88,18 @@ def of_message(message: Message) -> str:
 
 
 def revision(message: Message) -> int:
-    """A number that grows with every change of a message."""
+    """Returns a number that grows with every change of a message."""
     return 0 if message.updated_at is None else to_micros(message.updated_at)
 
 
 def message_position(cursor: str, conversation_id: str) -> tuple[int, int]:
-    """`(created_at in microseconds, seq)` of the place."""
+    """Returns the position as `(created_at in microseconds, seq)`."""
     place = _message_place(cursor, conversation_id)
     return place.micros, place.seq
 
 
 def message_seen(cursor: str, conversation_id: str) -> int | None:
-    """The revision of the message at the place, if it was in progress when the cursor was made."""
+    """Returns the revision of the message, if it was in progress when the cursor was made."""
     return _message_place(cursor, conversation_id).seen
 
 
@@ -109,7 +108,7 @@ def _message_place(cursor: str, conversation_id: str) -> _MessagePlace:
 
 
 def sort_time(conversation: Conversation, sort: ConversationSort) -> datetime:
-    """The time that a listing sorts by: an empty conversation counts from when it was made."""
+    """Returns the time that a listing sorts by: an empty conversation counts from its creation."""
     if sort == "updated_at":
         return conversation.updated_at
     return conversation.last_message_at or conversation.created_at
@@ -135,7 +134,7 @@ def record_position(cursor: str, scan: RecordQuery) -> tuple[tuple[str, ...], st
 
 
 def _scanned(scan: RecordQuery) -> str:
-    """What two scans have in common that may use each other's cursors: they walk the same records."""
+    """Identifies the records that a scan walks: scans with the same ones may use each other's cursors."""
     return msgspec.json.encode([scan.prefix, scan.key_prefix, scan.exact]).decode()
 
 

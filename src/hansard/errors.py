@@ -6,19 +6,19 @@ HansardError
 ├── NotFound
 │   ├── ConversationNotFound
 │   └── MessageNotFound
-├── Conflict                 somebody else was first; nothing was written
-├── Corrupt                  what is stored cannot be read
+├── Conflict                 another writer was first; nothing was written
+├── Corrupt                  stored data cannot be read
 ├── FormatMismatch           the store was written by another version
 ├── Unsupported              this backend cannot do that
 ├── Denied                   this view or key may not do that
-│   └── Unauthenticated      the server does not know who asks
+│   └── Unauthenticated      the server does not know the caller
 ├── Closed                   the store was closed
 └── Unavailable              the storage did not answer
     ├── TimedOut
-    └── RateLimited          too much, too fast; nothing was written
+    └── RateLimited          too many requests; nothing was written
 
 `code` is stable: the HTTP body, the CLI's exit code and the Python class come from this one table. Errors are
-picklable, and their facts are attributes, so that callers branch on *why* without reading the message.
+picklable, and their facts are attributes, so that callers need not parse the message.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class QuotaExceeded(ValidationError):
 
 
 class NotFound(HansardError, LookupError):
-    """What was asked for is not there, has expired, or is behind a wall."""
+    """The item does not exist, has expired, or is behind a wall."""
 
     code, status, exit_code = "not_found", 404, 4
 
@@ -71,13 +71,13 @@ class ConversationNotFound(NotFound):
 
 
 class MessageNotFound(NotFound):
-    """There is no such message in this conversation. `message.cursor` outlives its message; an id does not."""
+    """The message does not exist in this conversation. `message.cursor` outlives its message; an id does not."""
 
     code = "message_not_found"
 
 
 class Conflict(HansardError):
-    """Somebody else was first. Nothing was written: read again, decide again, repeat."""
+    """Another writer was first. Nothing was written: read again, decide again, repeat."""
 
     code, status, exit_code = "conflict", 409, 5
 
@@ -125,7 +125,7 @@ class Denied(HansardError):
 
 
 class Unauthenticated(Denied):
-    """The server does not know who asks. Send `Authorization: Bearer` with a key that is valid."""
+    """The server does not know the caller. Send `Authorization: Bearer` with a valid key."""
 
     code, status = "unauthenticated", 401
 
@@ -137,7 +137,7 @@ class Closed(HansardError):
 
 
 class Unavailable(HansardError):
-    """The storage did not answer. `outcome` says whether a write may still land; appends with ids are safe to retry."""
+    """The storage did not answer. `outcome` says whether a write may be applied; appends with ids are safe to retry."""
 
     code, status, exit_code = "unavailable", 503, 11
 
@@ -148,13 +148,13 @@ class Unavailable(HansardError):
 
 
 class TimedOut(Unavailable):
-    """The storage did not answer in time. `outcome` says whether a write may still land."""
+    """The storage did not answer in time. `outcome` says whether a write may be applied."""
 
     code, status, exit_code = "timed_out", 504, 12
 
 
 class RateLimited(Unavailable):
-    """This key asks too much, too fast. Nothing was written: wait `retry_after` seconds, then repeat the call."""
+    """This key sends too many requests. Nothing was written: wait `retry_after` seconds, then repeat the call."""
 
     code, status = "rate_limited", 429
 
@@ -173,4 +173,4 @@ def _tree(root: type[HansardError]) -> dict[str, type[HansardError]]:
 
 
 TABLE: dict[str, type[HansardError]] = _tree(HansardError)
-"""Code → class: how the `http` backend raises the class that the server met."""
+"""Code → class: how the `http` backend raises the same class as the server."""

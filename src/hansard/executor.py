@@ -1,8 +1,8 @@
-"""Work that would hold up an event loop, on threads of our own.
+"""Runs work that would block an event loop, on threads of our own.
 
-Not on those of `asyncio.to_thread`, which are few and everybody's: a framework runs blocking code there, which may ask
-a store on the loop and wait. Once such callers are on all of them, work that went there too would wait for the callers,
-and they for it. Nothing that runs here waits for anything else that runs here.
+The threads of `asyncio.to_thread` are few and shared: a framework may run blocking code there that calls a store on the
+loop and waits. If such callers occupied all of them, our work would wait for the callers, and they for our work.
+Nothing that runs here waits for anything else that runs here.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class _ThreadState(threading.local):
-    """What is true of the calling thread."""
+    """State of the calling thread."""
 
     is_stepped = False
-    """It runs a coroutine that must not suspend, such as one of a blocking store."""
+    """True while it runs a coroutine that must not suspend, such as one of a blocking store."""
 
 
 here = _ThreadState()
@@ -48,9 +48,9 @@ if hasattr(os, "register_at_fork"):
 
 
 async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
-    """What a function gives that blocks or takes its time, while the event loop goes on.
+    """Returns the result of a blocking or slow function, without blocking the event loop.
 
-    A blocking store has no loop that could go on: there, the function runs in the calling thread.
+    A blocking store has no loop to block: there, the function runs in the calling thread.
     """
     if here.is_stepped:
         return function(*args)

@@ -1,7 +1,7 @@
 """Time-sortable ids: 48 bits of milliseconds, then 80 random bits that only grow within a millisecond.
 
-Written as 32 hex digits, so that they sort as text in the order in which one process made them. Order between
-messages never rests on them (`seq` does that); they sort for people and for indexes.
+They are written as 32 hex digits, so that they sort as text in the order in which one process made them. The order of
+messages never depends on them (`seq` defines it); they sort for people and for indexes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import time
 _RANDOM_BITS = 80
 _RANDOM_BYTES = _RANDOM_BITS // 8
 _RANDOM_DIGITS = _RANDOM_BITS // 4
-# The top bit of the random part stays clear, so that counting up cannot run into the milliseconds.
+# The top bit of the random part stays clear, so that counting up cannot overflow into the milliseconds.
 _CLEAR_TOP = (1 << (_RANDOM_BITS - 1)) - 1
-# Asking the system lets other threads run; often enough, that would tear the batches of a group commit apart.
+# A system call lets other threads run; too many would split the batches of a group commit.
 _POOL = 512 * _RANDOM_BYTES
 
 
@@ -30,14 +30,14 @@ class _Clock:
         millisecond = time.time_ns() // 1_000_000
         if millisecond > self.millisecond:
             self._turn(millisecond)
-        # Within a millisecond, or when the clock went back, ids count on from the last one.
+        # Within a millisecond, or if the clock went back, ids continue from the last one.
         digits, numbers = self.run
         return f"{digits}{next(numbers):0{_RANDOM_DIGITS}x}"
 
     def _turn(self, millisecond: int) -> None:
         with self.lock:
             if millisecond > self.millisecond:
-                # In this order: whoever sees the new millisecond must find its run.
+                # In this order: a thread that sees the new millisecond must find its run.
                 self.run = f"{millisecond:012x}", itertools.count(self._random() & _CLEAR_TOP)
                 self.millisecond = millisecond
 
@@ -51,7 +51,7 @@ _clock = _Clock()
 
 
 def _reset_after_fork() -> None:
-    # A forked child would count on from its parent's last id and make the same ones.
+    # A forked child would continue from its parent's last id and make the same ones.
     global _clock  # noqa: PLW0603
     _clock = _Clock()
 
@@ -61,7 +61,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_id(prefix: str = "msg_") -> str:
-    """`prefix` and 32 hex digits, greater than every id that this process made before."""
+    """Returns `prefix` and 32 hex digits, greater than every earlier id of this process."""
     return prefix + _clock.tick()
 
 

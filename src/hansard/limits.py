@@ -1,4 +1,4 @@
-"""What a store accepts, each limit changeable: `connect(url, limits=Limits(messages=10_000))`."""
+"""The limits of a store, each changeable: `connect(url, limits=Limits(messages=10_000))`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hansard.shown import shown
 
 MEGABYTE = 1_000_000
 MOST_TERMS = 256
-"""Words and phrases of a search that can be allowed."""
+"""The highest `query_terms` that can be set."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Beyond a limit a call raises `ValidationError` or `QuotaExceeded`, which name it, and writes nothing."""
+    """A call beyond a limit raises `ValidationError` or `QuotaExceeded`, which name it, and writes nothing."""
 
     id_bytes: int = 256
     content_bytes: int = 50 * MEGABYTE
     messages: int = 1_000_000
-    """Messages a conversation, over all its branches."""
+    """Messages of a conversation, over all its branches."""
     page: int = 100
     page_bytes: int = 32 * MEGABYTE
     blob_bytes: int = 4096
-    """Base64 text of at least this length is moved out of a message into a blob. 0 moves nothing."""
+    """Base64 text of at least this length is moved from a message into a blob. 0 moves nothing."""
     depth: int = 200
     """How deeply content may nest."""
     query_terms: int = 64
@@ -38,5 +38,5 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def makers(cls) -> Limits:
-        """The limits of EdgeOne Makers' store: 10,000 messages a conversation."""
+        """The limits of EdgeOne Makers' store: 10,000 messages in a conversation."""
         return cls(messages=10_000)

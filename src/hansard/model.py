@@ -1,9 +1,9 @@
-"""The values that Hansard keeps and hands out: frozen, cheap to make, plain data.
+"""The values that Hansard stores and returns: frozen, cheap to create, plain data.
 
-Times are aware UTC datetimes to the microsecond. `Message(role=…, content=…)` may be made without id, conversation or
-time; the store fills them in, and `NOT_YET` stands for a time that it has not given yet. Two messages are the same
-message when their ids are equal, whatever their bodies. The values that are made by the thousand hold plain data and
-never themselves, so the cycle collector is spared them (`gc=False`).
+Times are aware UTC datetimes to the microsecond. `Message(role=…, content=…)` may be created without id, conversation
+or time; the store fills them in, and `NOT_YET` is a time that it has not assigned yet. Two messages are the same
+message if their ids are equal, whatever their bodies. Values that are created by the thousand hold plain data without
+cycles, so the garbage collector ignores them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def to_micros(time: datetime) -> int: ...
 @overload
 def to_micros(time: None) -> None: ...
 def to_micros(time: datetime | None) -> int | None:
-    """Microseconds since 1970, exact (a float of seconds is not)."""
+    """Returns exact microseconds since 1970 (a float of seconds is not exact)."""
     return None if time is None else (time - EPOCH) // MICROSECOND
 
 
@@ -64,7 +64,7 @@ def from_micros(micros: int | None) -> datetime | None:
 
 
 class Participant(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Who said it: a stable id, and a display name that may change."""
+    """The author of a message: a stable id, and a display name that may change."""
 
     kind: Kind
     id: str
@@ -73,7 +73,7 @@ class Participant(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Source(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A document that an answer rests on."""
+    """A document that an answer is based on."""
 
     document_id: str | None = None
     document_name: str | None = None
@@ -82,7 +82,7 @@ class Source(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a message cost, as its provider reported it."""
+    """Tokens and cost of a message, as its provider reported them."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -93,13 +93,13 @@ class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class BlobRef(Struct, frozen=True, omit_defaults=True, array_like=True, gc=False):
-    """Where a large base64 text stood in a message's content, and the blob that it became."""
+    """The place of a large base64 text in a message's content, and the blob that replaced it."""
 
     sha256: str
     size: int
     path: tuple[str | int, ...]
     prefix: str = ""
-    """What stood before the base64, such as `data:image/png;base64,`."""
+    """The text before the base64, such as `data:image/png;base64,`."""
 
     @property
     def media_type(self) -> str | None:
@@ -107,7 +107,7 @@ class BlobRef(Struct, frozen=True, omit_defaults=True, array_like=True, gc=False
 
 
 class Message(Struct, frozen=True, eq=False, gc=False):
-    """One thing that was said, in its writer's own format, kept verbatim."""
+    """One message, in its writer's own format, stored verbatim."""
 
     role: str
     content: Any
@@ -151,7 +151,7 @@ class Message(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def cursor(self) -> str:
-        """An opaque place to page from, which outlives the message."""
+        """An opaque position to page from, which outlives the message."""
         from hansard import cursors
 
         return cursors.of_message(self)
@@ -210,7 +210,7 @@ class Summary(Struct, frozen=True, gc=False):
 
 
 class Record(Struct, frozen=True, gc=False):
-    """A JSON or bytes document at `(namespace, key)`, beside the messages."""
+    """A JSON or bytes document at `(namespace, key)`, outside the messages."""
 
     namespace: tuple[str, ...]
     key: str
@@ -223,14 +223,14 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Blob(Struct, frozen=True):
-    """Bytes kept once in a tenant, by their hash."""
+    """Bytes stored once for each tenant, by their hash."""
 
     sha256: str
     size: int
 
 
 class Messages(list[Message]):
-    """A list of messages that knows whether the page was the last one in its direction."""
+    """A list of messages, and whether there are more in its direction."""
 
     has_more: bool
 
@@ -240,7 +240,7 @@ class Messages(list[Message]):
 
 
 class Page(Struct, frozen=True, gc=False):
-    """A slice of a listing, and where to go on from."""
+    """A part of a listing, and the cursors to continue from."""
 
     items: list[Conversation]
     next_cursor: str | None = None
@@ -253,18 +253,18 @@ class RecordPage(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True, gc=False):
-    """What an append stored: the messages as they now are, in the order given, and the conversation's version."""
+    """The result of an append: the messages as stored, in the order given, and the conversation's version."""
 
     messages: list[Message]
     version: int
     stored: int = 0
     """How many of them were new; the others were stored already."""
     created: bool = False
-    """Whether the conversation was made by this append."""
+    """Whether this append created the conversation."""
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What a deletion took, and whether it is physically gone. False when there was nothing."""
+    """What a deletion removed, and whether it is physically gone. Falsy if there was nothing."""
 
     conversations: int = 0
     messages: int = 0
@@ -299,7 +299,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
             blobs=self.blobs + other.blobs,
             usage_rows=self.usage_rows + other.usage_rows,
             at=max(self.at, other.at),
-            # Where nothing went, nothing is left behind.
+            # If nothing was removed, nothing is left behind.
             physically_gone=(self.physically_gone or not self) and (other.physically_gone or not other),
         )
 
@@ -307,7 +307,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
 class UsageRow(Struct, frozen=True):
     """Tokens and cost of one day, user, agent and model.
 
-    What was deleted later still counts, until its user is erased.
+    Deleted messages still count, until their user is erased.
     """
 
     day: str
@@ -333,25 +333,28 @@ class Stats(Struct, frozen=True, kw_only=True):
     blobs: int = 0
     blob_bytes: int = 0
     bytes: int | None = None
-    """What the store takes on disk, where that can be told."""
+    """The size of the store on disk, if known."""
     unindexed: int | None = None
-    """Messages that the search index does not have yet, counted up to 10,000; None where there is no index."""
+    """Messages that are not in the search index yet, counted up to 10,000; None if there is no index."""
     active: dict[str, int] = {}
-    """Messages by day, of the newest 60 days with any. Each conversation's are spread evenly over the days from its
-    making to its last activity: so they are exact where it lasted a day, and an estimate where it lasted longer."""
+    """Messages by day, for the newest 60 days with any.
+
+    Each conversation's messages are spread evenly over the days from its creation to its last activity: exact if it
+    lasted a day, an estimate if it lasted longer.
+    """
     evicted_conversations: int = 0
     evicted_messages: int = 0
 
 
 class Vacuumed(Struct, frozen=True):
-    """The size of the store on disk before and after a vacuum, where that can be told."""
+    """The size of the store on disk before and after a vacuum, if known."""
 
     bytes_before: int | None
     bytes_after: int | None
 
 
 class Problem(Struct, frozen=True):
-    """Something that `check` found wrong."""
+    """A problem that `check` found."""
 
     where: str
     what: str
@@ -361,7 +364,7 @@ OnConflict = Literal["skip", "error"]
 
 
 class Report(Struct, kw_only=True):
-    """What a copy or an import did. What it passed over was in the target already, and the same."""
+    """The result of a copy or an import. Skipped items were in the target already, and equal."""
 
     conversations: int = 0
     messages: int = 0
@@ -369,16 +372,16 @@ class Report(Struct, kw_only=True):
     records: int = 0
     blobs: int = 0
     skipped: int = 0
-    """Conversations that were passed over."""
+    """Conversations that were skipped."""
     skipped_records: int = 0
     conflicts: list[Problem] = []
-    """What the target holds already with other content, and was left alone."""
+    """Items that the target holds already with other content; they were not changed."""
     losses: list[Problem] = []
-    """What could not be kept exactly, or changed while it was copied."""
+    """Data that could not be stored exactly, or changed while it was copied."""
     id_map: dict[str, dict[str, str]] = {}
-    """Where the target gave ids of its own: conversation, then old message id to new."""
+    """If the target assigned its own ids: conversation, then old message id to new."""
     verified: bool = True
-    """What was stored is what was given: by its counts and, where it was read back, message for message."""
+    """True if the stored data equals the given data: by its counts and, if it was read back, message for message."""
 
 
 Progress = Callable[[Report], None]

@@ -1,4 +1,4 @@
-"""Values as error messages show them: short, and never an error of their own."""
+"""Formats values for error messages: short, and without raising."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _short.maxlong = 40
 
 
 def shown(value: object) -> str:
-    """A short `repr` of anything that a caller may pass: nested deeply, huge, or with a `repr` that fails."""
+    """Returns a short `repr` of any value: deeply nested, huge, or with a failing `__repr__`."""
     try:
         return _short.repr(value)
     except Exception:

@@ -1,8 +1,8 @@
 """The same store without `await`, for scripts, threads and frameworks that block.
 
-Nothing is written twice: each method here drives the coroutine of its async namesake. On a backend that never suspends
-(memory, files, SQLite) that is a single step in the calling thread, with no event loop and no thread; so it also works
-inside a running loop. Other backends, and what really waits (`watch`), run on one loop thread that the store owns.
+Each method here runs the coroutine of its async namesake. On a backend that never suspends (memory, files, SQLite) it
+runs in the calling thread, with no event loop and no other thread; so it also works inside a running loop. Other
+backends, and methods that really wait (`watch`), run on one loop thread that the store owns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class _Blocking:
-    """A part of the store: the async one, and how to drive it."""
+    """A part of the store: the async one, and how to run it."""
 
     def __init__(self, inner: Any, runner: Runner) -> None:
         self._inner = inner
@@ -43,7 +43,7 @@ class _Blocking:
 
 
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
-    """The blocking namesake of an async method."""
+    """Returns the blocking namesake of an async method."""
 
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -55,7 +55,7 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> C
 def waiting(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], *, when: str | None = None
 ) -> Callable[Concatenate[Any, P], R]:
-    """The blocking namesake of an async method that awaits code of the user's: always, or when it is passed some."""
+    """Returns the blocking namesake of an async method that awaits user code: always, or if it is passed some."""
 
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -68,7 +68,10 @@ def waiting(
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[R]], *, waits: bool | Callable[[Any], bool] = False
 ) -> Callable[Concatenate[Any, P], Iterator[R]]:
-    """The blocking namesake of an async iterator. `waits`: whether it awaits code of the user's, or who can tell."""
+    """Returns the blocking namesake of an async iterator.
+
+    `waits`: whether it awaits user code, or a function that decides it.
+    """
 
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -85,7 +88,7 @@ def _embeds(inner: Any) -> bool:
 def between(
     method: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, Any, P], R]:
-    """The blocking namesake of an async method that works with a second store."""
+    """Returns the blocking namesake of an async method that works with a second store."""
 
     @functools.wraps(method)
     def call(self: _Blocking, other: Any, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -93,7 +96,7 @@ def between(
             raise ValidationError(f"the other store must be a hansard.sync.Store, not a {type(other).__name__}")
         runner, theirs = self._runner, other._inner
         if runner.direct:
-            # A backend that never suspends can be driven from anywhere, so the other one's place serves both.
+            # A backend that never suspends can run anywhere, so the other store's runner serves both.
             runner = other._runner
         elif not other._runner.direct:
             theirs = _elsewhere(theirs, other._runner.thread)
@@ -162,18 +165,18 @@ class SearchTool(_Blocking):
     """`store.search_tool`, blocking: a plain function that searches."""
 
     def __call__(self, query: str, limit: int = 5) -> str:
-        """Searches the conversation for earlier messages; gives the best matches as text."""
+        """Searches the conversation for earlier messages; returns the best matches as text."""
         return self._answer(self._inner(query, limit))
 
     def run(self, arguments: str | Mapping[str, Any]) -> str:
         return self._answer(self._inner.run(arguments))
 
     def _answer(self, search: Coroutine[Any, Any, str]) -> str:
-        # By meaning it awaits the embedder, which is the user's.
+        # A search by meaning awaits the embedder, which is user code.
         return self._runner.call(search) if self._inner.mode == "words" else self._runner.wait(search)
 
     def __getattr__(self, name: str) -> Any:
-        # The shapes for each API, which nothing has to wait for.
+        # The schemas for each API, which need no waiting.
         return getattr(self._inner, name)
 
 
@@ -234,7 +237,7 @@ class Store(_Blocking, Accessors):
     claude_session_binding = blocking(_async.Store.claude_session_binding)
 
     def _host(self) -> _async.Store:
-        # Async methods of an adapter run in whatever loop the framework brings.
+        # Async methods of an adapter run in whatever loop the framework provides.
         return self._inner if self._runner.direct else _elsewhere(self._inner, self._runner.thread)
 
     def _call(self) -> Call:
@@ -257,7 +260,7 @@ class Store(_Blocking, Accessors):
 
     @classmethod
     def over(cls, backend: Backend, **options: Any) -> Self:
-        """A blocking store over a backend of your own; the options are those of `hansard.Store`."""
+        """Returns a blocking store over a backend of your own; the options are those of `hansard.Store`."""
         return cls._around(backend, Runner(), options)
 
     @classmethod
@@ -319,7 +322,7 @@ class Store(_Blocking, Accessors):
         return self._inner.limits
 
     def close(self) -> None:
-        # What goes on in the background goes on on the loop's thread.
+        # Background tasks run on the loop's thread.
         call = self._runner.wait if self._inner.is_root and self._inner._view.tasks else self._runner.call
         call(self._inner.close())
         if self._inner.is_root:
@@ -358,9 +361,9 @@ def connect(
 
 
 def _blocking_titler(titler: Titler, runner: Runner) -> Titler:
-    """A titler of the user's may await: it runs on the loop thread, so that the append itself never suspends.
+    """Wraps a user's titler, which may await: it runs on the loop thread, so that the append itself never suspends.
 
-    Only where appends run in the calling thread: from the loop thread, waiting for itself would never end.
+    Only if appends run in the calling thread: on the loop thread it would wait for itself forever.
     """
 
     async def wait(title: Awaitable[str | None]) -> str | None:

@@ -1,4 +1,4 @@
-"""A store's URL in parts, and a hint for the one who mistyped it."""
+"""The parts of a store's URL, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 class Url:
-    """A store's URL in parts. Options are taken out one by one, so that one that nobody knows is noticed."""
+    """The parts of a store's URL. Options are removed one by one, so that unknown ones are detected."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
@@ -21,12 +21,12 @@ class Url:
         if not colon:
             raise ValidationError(f"{text!r} is not a URL: write for example 'sqlite:///chats.db' or 'memory://'")
         self.text = shown(text)
-        """The URL for people to read, without its password."""
+        """The URL for messages, without its password."""
         self.scheme = scheme.lower()
         try:
-            from urllib.parse import parse_qsl, unquote, urlsplit  # only now: it is dear to import
+            from urllib.parse import parse_qsl, unquote, urlsplit  # imported here: it is slow to import
 
-            # urlsplit reads schemes that it does not know as if they had no host or query. A "#" belongs to the path.
+            # urlsplit reads unknown schemes as if they had no host or query. A "#" belongs to the path.
             parts = urlsplit("http:" + rest, allow_fragments=False)
         except ValueError as error:
             raise ValidationError(f"{self.text!r} is not a URL: {error}") from error
@@ -55,13 +55,13 @@ class Url:
         return self.choice(name, (*_TRUE, *_FALSE), "false") in _TRUE
 
     def finish(self, known: tuple[str, ...]) -> None:
-        """Refuses options that were not taken."""
+        """Refuses options that were not read."""
         for name in self._options:
             raise ValidationError(f"unknown option {name!r} in {self.text!r}{suggest(name, known)}")
 
 
 def shown(text: str) -> str:
-    """A URL without what nobody but the server should read."""
+    """Returns a URL without its secrets."""
     return _SECRET.sub(lambda found: f"{found[1] or ''}:…" if found[2] is None else f"{found[2]}=…", text)
 
 

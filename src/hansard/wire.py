@@ -1,10 +1,10 @@
-"""The Backend contract on the wire: the same for the `http` backend, which asks, and the server, which answers.
+"""The Backend contract on the wire, for the `http` backend and the server.
 
-The methods of `contract.backend.Backend` are the protocol: their arguments and answers are values of msgspec, and go as
-JSON, typed on both sides. Four things cannot go as they are. A draft's content is left out, because its body says the
-same as text. A record's value may be bytes, which JSON cannot tell from text: so JSON goes inside a list of one, and
-bytes as base64. `NOT_YET` is recognised by identity, so it is put back. And a query goes as what was typed, because an
-index trusts the terms of a query, which somebody else's could be anything.
+The methods of `contract.backend.Backend` are the protocol: their arguments and results are msgspec values, sent as
+JSON, typed on both sides. Four values change on the way. A draft's content is left out, because its body has the same
+as text. A record's value may be bytes, which JSON cannot distinguish from text: so JSON is sent inside a list of one,
+and bytes as base64. `NOT_YET` is recognised by identity, so it is restored. And a query is sent as typed text, because
+an index trusts the terms of a query, and a client could send any.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NEEDS: dict[Need, str] = {
 
 
 class Method(Struct, frozen=True):
-    """A method of the contract, as it goes over the wire."""
+    """A method of the contract, as it is sent."""
 
     name: str
     need: Need
@@ -49,12 +49,12 @@ class Method(Struct, frozen=True):
 
 
 class TypedLookup(Struct, frozen=True, forbid_unknown_fields=True):
-    """A lookup as it goes: the query as it was typed, and whether any one word is enough."""
+    """A lookup as it is sent: the query as typed, and whether any one word is sufficient."""
 
     text: str
     any: bool
     where: Lookup
-    """All the rest of it; its own query is empty."""
+    """The other fields; its own query is empty."""
 
 
 def _method(name: str, need: Need) -> Method:
@@ -74,7 +74,7 @@ METHODS: dict[str, Method] = {name: _method(name, need) for need, names in _NEED
 
 
 class CheckCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """`check` answers with lines: a problem each, or how many conversations were looked at."""
+    """`check` answers with lines: a problem each, or how many conversations were checked."""
 
     tenant: str | None
 
@@ -86,17 +86,17 @@ class IndexCall(Struct, frozen=True, forbid_unknown_fields=True):
     """`catch_up` and `reindex` answer with lines: how many messages are done."""
 
 
-# Values that change on their way
+# Values that change on the way
 
 
 def pack(value: Any) -> Any:
-    """A value as it is sent."""
+    """Returns a value as it is sent."""
     change = _PACKED.get(type(value))
     return value if change is None else change(value)
 
 
 def unpack(value: Any) -> Any:
-    """A value as it was before it was sent. `ValidationError` for one that nobody packed."""
+    """Returns a value as it was before it was sent. `ValidationError` if it was not packed correctly."""
     change = _UNPACKED.get(type(value))
     return value if change is None else change(value)
 
@@ -166,7 +166,7 @@ def _value_from_wire(sent: Any) -> Any:
     try:
         return base64.b64decode(sent, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise ValidationError("a record's value goes as a list of one, or as base64") from error
+        raise ValidationError("a record's value must be sent as a list of one, or as base64") from error
 
 
 def _with_given_times(conversation: Conversation) -> Conversation:
@@ -179,7 +179,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def _typed(lookup: Lookup) -> TypedLookup:
-    """Half a surrogate pair only parts words, but JSON cannot say it: another character that does stands for it."""
+    """A lone surrogate only separates words and JSON cannot encode it, so another separator replaces it."""
     text = _HALF_PAIR.sub(".", lookup.query.text)
     typed = parse_query(text)
     is_any = _terms(lookup.query) != _terms(typed)
