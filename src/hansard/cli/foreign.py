@@ -11,7 +11,7 @@ from hansard.cli.context import Context, is_missing
 from hansard.errors import ValidationError
 
 if TYPE_CHECKING:
-    from hansard.importers import Importer, ImportReport, Source
+    from hansard.importers import Importer, ImportReport, ImportSource
     from hansard.store import Store
 
 _SIGN = b'{"hansard":'
@@ -60,7 +60,7 @@ def _parsed(fields: str | None) -> dict[str, str]:
 
 
 async def _import(
-    source: Source, importer: Importer, context: Context, *, agent: str | None, dry: bool, strict: bool
+    source: ImportSource, importer: Importer, context: Context, *, agent: str | None, dry: bool, strict: bool
 ) -> ImportReport:
     from hansard import connect
     from hansard.importers import ImportReport, load

@@ -8,14 +8,14 @@ from hansard.importers.importer import ForeignConversation, ForeignMessage, Impo
 from hansard.importers.load import load
 from hansard.importers.registry import importer_for, importer_named, importers
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source, open_source
+from hansard.importers.source import ImportSource, open_source
 
 __all__ = [
     "ForeignConversation",
     "ForeignMessage",
     "ImportReport",
+    "ImportSource",
     "Importer",
-    "Source",
     "importer_for",
     "importer_named",
     "importers",

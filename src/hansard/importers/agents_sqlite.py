@@ -9,7 +9,7 @@ from msgspec import DecodeError, json
 
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import mapping, text, time
 from hansard.model import NOT_YET, Message
 
@@ -21,10 +21,10 @@ class SqliteSession:
     name = "openai-agents"
     title = "OpenAI Agents SDK: a database of SQLiteSession"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         return _has_columns(source, "agent_messages", {"session_id", "message_data"})
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         query = "SELECT id, session_id, message_data, created_at FROM agent_messages ORDER BY session_id, id"
         yield from _sessions(source, query, self._message, report, self.name)
 
@@ -38,10 +38,10 @@ class LangChainSql:
     name = "langchain"
     title = "LangChain: a SQLite database of SQLChatMessageHistory"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         return _has_columns(source, "message_store", {"session_id", "message"})
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         query = "SELECT id, session_id, message, NULL FROM message_store ORDER BY session_id, id"
         yield from _sessions(source, query, self._message, report, self.name)
 
@@ -50,7 +50,7 @@ class LangChainSql:
         return Message(_LANGCHAIN_ROLES.get(kind, kind or "user"), given, id, format="langchain")
 
 
-def _has_columns(source: Source, table: str, columns: set[str]) -> bool:
+def _has_columns(source: ImportSource, table: str, columns: set[str]) -> bool:
     names = source.names()
     if len(names) != 1 or not source.is_database(names[0]):
         return False
@@ -59,7 +59,7 @@ def _has_columns(source: Source, table: str, columns: set[str]) -> bool:
 
 
 def _sessions(
-    source: Source, query: str, message: Any, report: ImportReport, name: str
+    source: ImportSource, query: str, message: Any, report: ImportReport, name: str
 ) -> Iterator[ForeignConversation]:
     """Rows in the order of sessions, one conversation each."""
     with source.database(source.names()[0]) as database:

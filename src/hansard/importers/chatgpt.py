@@ -18,7 +18,7 @@ from hansard.formats import parts
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import content_of, items, mapping, media_part, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -33,10 +33,10 @@ class ChatGpt:
     name = "chatgpt"
     title = "ChatGPT data export: the zip, its folder, or conversations.json"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         return any(_SIGN.search(source.head(name)) for name in _files(source))
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         attachments = _Attachments(source, report)
         ratings = _ratings(source)
         for name in _files(source):
@@ -52,11 +52,11 @@ class ChatGpt:
                         yield _Reader(given, attachments, ratings, report).conversation(where)
 
 
-def _files(source: Source) -> list[str]:
+def _files(source: ImportSource) -> list[str]:
     return [name for name in source.names() if _FILE.search(PurePosixPath(name).name)]
 
 
-def _ratings(source: Source) -> dict[str, str]:
+def _ratings(source: ImportSource) -> dict[str, str]:
     """`message_feedback.json`: what was rated, by message id."""
     found: dict[str, str] = {}
     for name in source.named("message_feedback.json"):
@@ -71,7 +71,7 @@ def _ratings(source: Source) -> dict[str, str]:
 class _Attachments:
     """The files next to an export, by the id that their names begin with."""
 
-    def __init__(self, source: Source, report: ImportReport) -> None:
+    def __init__(self, source: ImportSource, report: ImportReport) -> None:
         self._source = source
         self._report = report
         self._names = {PurePosixPath(name).name: name for name in source.names()}

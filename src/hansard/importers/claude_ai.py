@@ -15,7 +15,7 @@ from hansard.formats import parts
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import content_of, items, mapping, sides, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -27,10 +27,10 @@ class ClaudeAi:
     name = "claude-ai"
     title = "Claude.ai data export: the zip, its folder, or conversations.json"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         return any(_SIGN.search(source.head(name)) for name in _files(source))
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in _files(source):
             with source.open(name) as file:
                 for element in json_stream.array_elements(file):
@@ -46,7 +46,7 @@ class ClaudeAi:
             report.lose("file of the export that holds no conversation", name)
 
 
-def _files(source: Source) -> list[str]:
+def _files(source: ImportSource) -> list[str]:
     names = [name for name in source.names() if PurePosixPath(name).name == "conversations.json"]
     return names or [name for name in source.names() if name.endswith(".json") and len(source.names()) == 1]
 

@@ -15,7 +15,7 @@ from hansard.formats import claude_transcript
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -26,11 +26,11 @@ class ClaudeCode:
     name = "claude-code"
     title = "Claude Code transcripts: a session's .jsonl, or a folder of them"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         names = source.named(".jsonl")
         return bool(names) and any(_is_transcript(source, name) for name in names[:20])
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in source.named(".jsonl"):
             if _is_transcript(source, name):
                 yield _conversation(source, name, report)
@@ -38,12 +38,12 @@ class ClaudeCode:
                 report.complain(name, "it is no transcript of Claude Code")
 
 
-def _is_transcript(source: Source, name: str) -> bool:
+def _is_transcript(source: ImportSource, name: str) -> bool:
     head = source.head(name)
     return b'"sessionId"' in head and b'"type"' in head
 
 
-def _conversation(source: Source, name: str, report: ImportReport) -> ForeignConversation:
+def _conversation(source: ImportSource, name: str, report: ImportReport) -> ForeignConversation:
     reader = _Transcript(name, report)
     with source.open(name) as file:
         for element in json_stream.lines(file):

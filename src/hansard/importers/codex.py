@@ -16,7 +16,7 @@ from msgspec import structs
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -37,11 +37,11 @@ class Codex:
     name = "codex"
     title = "Codex sessions: a rollout .jsonl, or a folder of them"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         names = source.named(".jsonl")
         return bool(names) and any(b'"session_meta"' in source.head(name) for name in names[:20])
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in source.named(".jsonl"):
             session = _Session(name, report)
             with source.open(name) as file:

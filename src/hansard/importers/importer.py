@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.model import Message
 
 
@@ -49,8 +49,8 @@ class Importer(Protocol):
     def title(self) -> str:
         """The program and its file, for people: `ChatGPT export (conversations.json or zip)`."""
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         """Whether the source is of this format. Reads little: a name, or the first bytes of a file."""
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         """All conversations, one at a time. What is damaged or cannot be kept goes to the report, not to an error."""

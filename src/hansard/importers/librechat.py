@@ -10,7 +10,7 @@ from hansard.formats import parts
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import content_of, items, mapping, sides, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -22,10 +22,10 @@ class LibreChat:
     name = "librechat"
     title = "LibreChat conversation export (.json)"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         return any(_is_export(source.head(name)) for name in source.named(".json"))
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in source.named(".json"):
             with source.open(name) as file:
                 for element in json_stream.array_elements(file):

@@ -15,7 +15,7 @@ from msgspec import DecodeError, json
 from hansard.formats import parts
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import content_of, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -24,14 +24,14 @@ class LlmLogs:
     name = "llm"
     title = "llm (simonw): logs.db"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         names = source.names()
         if len(names) != 1 or not source.is_database(names[0]):
             return False
         with source.database(names[0]) as database:
             return _has(database, "responses", "conversation_id") or _has(database, "turns", "tip_message_hash")
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with source.database(source.names()[0]) as database:
             database.row_factory = sqlite3.Row
             if _has(database, "turns", "tip_message_hash"):

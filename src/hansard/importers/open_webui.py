@@ -16,7 +16,7 @@ from msgspec import DecodeError, json
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -28,7 +28,7 @@ class OpenWebUi:
     name = "open-webui"
     title = "Open WebUI: a chat export, or webui.db"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         names = source.names()
         if len(names) != 1:
             return False
@@ -38,7 +38,7 @@ class OpenWebUi:
         head = source.head(names[0])
         return b'"chat"' in head and _SIGN.search(head) is not None
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         name = source.names()[0]
         if source.is_database(name):
             with source.database(name) as database:

@@ -17,7 +17,7 @@ from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.json_stream import Element
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import items, mapping, text
 from hansard.model import Message
 
@@ -29,10 +29,10 @@ class OpenAiJsonl:
     name = "openai-jsonl"
     title = "OpenAI fine-tuning JSONL: {'messages': [...]} a line"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         return _first_has(source, "messages")
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for where, given in _objects(source, report):
             messages = [mapping(each) for each in items(given.get("messages"))]
             if not messages or not all(text(each.get("role")) for each in messages):
@@ -47,10 +47,10 @@ class ShareGpt:
     name = "sharegpt"
     title = "ShareGPT: {'conversations': [{'from', 'value'}, ...]} a line or in an array"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         return _first_has(source, "conversations")
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for where, given in _objects(source, report):
             turns = [mapping(each) for each in items(given.get("conversations"))]
             if not turns:
@@ -65,7 +65,7 @@ def _role(turn: dict[str, Any]) -> str:
     return _SPEAKERS.get(speaker) or _TOOLS.get(speaker) or "assistant"
 
 
-def _first_has(source: Source, field: str) -> bool:
+def _first_has(source: ImportSource, field: str) -> bool:
     names = source.named(".jsonl", ".json")
     if len(names) != len(source.names()) or not names:
         return False
@@ -79,7 +79,7 @@ def _elements(name: str, file: IO[bytes]) -> Iterator[Element]:
     return json_stream.array_elements(file) if PurePosixPath(name).suffix == ".json" else json_stream.lines(file)
 
 
-def _objects(source: Source, report: ImportReport) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(source: ImportSource, report: ImportReport) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in source.named(".jsonl", ".json"):
         with source.open(name) as file:
             for element in _elements(name, file):

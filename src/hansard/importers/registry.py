@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 
 from hansard.errors import ValidationError
 from hansard.importers.importer import Importer
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 
 GROUP = "hansard.importers"
 
@@ -59,7 +59,7 @@ def importer_named(name: str, map: Mapping[str, str] | None = None) -> Importer:
     raise ValidationError(f"no importer is called {name!r}: there are {known}")
 
 
-def importer_for(source: Source) -> Importer:
+def importer_for(source: ImportSource) -> Importer:
     """The importer that recognises the source."""
     for importer in importers():
         if importer.recognises(source):

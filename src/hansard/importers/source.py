@@ -24,7 +24,7 @@ Move = Callable[[int], None]
 """Called with how many bytes were read, for a progress bar."""
 
 
-class Source(ABC):
+class ImportSource(ABC):
     """Named files. A single file is a source of one."""
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Source(ABC):
         return self.head(name).startswith(b"SQLite format 3\x00")
 
 
-def open_source(path: str | Path) -> Source:
+def open_source(path: str | Path) -> ImportSource:
     """The source at a path: a folder, a zip file, or any other file."""
     path = Path(path)
     if path.is_dir():
@@ -88,7 +88,7 @@ def open_source(path: str | Path) -> Source:
     return ZipSource(path) if zipfile.is_zipfile(path) else FileSource(path)
 
 
-class FileSource(Source):
+class FileSource(ImportSource):
     def names(self) -> list[str]:
         return [self.path.name]
 
@@ -102,7 +102,7 @@ class FileSource(Source):
         return self.path
 
 
-class FolderSource(Source):
+class FolderSource(ImportSource):
     def names(self) -> list[str]:
         found = (path for path in self.path.rglob("*") if path.is_file() and not path.is_symlink())
         return sorted(path.relative_to(self.path).as_posix() for path in found)
@@ -120,7 +120,7 @@ class FolderSource(Source):
         return path
 
 
-class ZipSource(Source):
+class ZipSource(ImportSource):
     """A zip file. Members whose names climb out, that are encrypted or unpack to far too much are refused."""
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from hansard.errors import ValidationError
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.source import Source
+from hansard.importers.source import ImportSource
 from hansard.importers.values import time
 from hansard.model import NOT_YET, Message
 
@@ -55,21 +55,21 @@ class Table:
         if unknown := self._map.keys() - FIELDS.keys():
             raise ValidationError(f"--map knows {', '.join(FIELDS)}, and not {', '.join(sorted(unknown))}")
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: ImportSource) -> bool:
         names = self._files(source)
         return bool(names) and all(self._is_table(source, name) for name in names)
 
-    def _files(self, source: Source) -> list[str]:
+    def _files(self, source: ImportSource) -> list[str]:
         return source.named(".jsonl", ".ndjson") if self.name == "jsonl" else source.named(".csv")
 
-    def _is_table(self, source: Source, name: str) -> bool:
+    def _is_table(self, source: ImportSource, name: str) -> bool:
         with source.open(name) as file:
             row = next(self._rows(file), None)
         return (
             isinstance(row, dict) and self._field(row, "role") is not None and self._field(row, "content") is not None
         )
 
-    def read(self, source: Source, report: ImportReport) -> Iterator[ForeignConversation]:
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with TemporaryDirectory(prefix="hansard-import-") as folder:
             connection = sqlite3.connect(f"{folder}/rows.db", isolation_level=None)
             try:

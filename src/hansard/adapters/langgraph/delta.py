@@ -32,7 +32,7 @@ ADDED_TASK = "0-heard"
 """The task of a write that holds messages of other frameworks. It sorts before the tasks of graphs."""
 
 
-class AddedRows(Struct, frozen=True):
+class AddedMessages(Struct, frozen=True):
     """Rows written by others, with which the newest checkpoint is read."""
 
     checkpoint_id: str
@@ -44,28 +44,28 @@ class AddedRows(Struct, frozen=True):
     """Whether they replace the messages of the checkpoint, because the conversation was switched to another branch."""
 
 
-def added_in(config: RunnableConfig) -> AddedRows | None:
+def added_in(config: RunnableConfig) -> AddedMessages | None:
     """Returns the rows with which a configuration's checkpoint was read. Later steps name other checkpoints."""
     added = config["configurable"].get(ADDED)
-    if not isinstance(added, AddedRows) or config["configurable"].get("checkpoint_ns"):
+    if not isinstance(added, AddedMessages) or config["configurable"].get("checkpoint_ns"):
         return None
     return added if added.checkpoint_id == get_checkpoint_id(config) else None
 
 
-def with_added(config: RunnableConfig, added: AddedRows | None) -> RunnableConfig:
+def with_added(config: RunnableConfig, added: AddedMessages | None) -> RunnableConfig:
     return {**config, "configurable": {**config["configurable"], ADDED: added}}
 
 
-def added_since(id: str, saved: Saved, branch: str, state: StateMessages) -> AddedRows | None:
+def added_since(id: str, saved: Saved, branch: str, state: StateMessages) -> AddedMessages | None:
     """Returns the rows that others wrote since a checkpoint that holds its messages; None if there are none."""
     if branch != saved.branch:
-        return AddedRows(id, branch, state.runs, state.newest, is_all=True)
+        return AddedMessages(id, branch, state.runs, state.newest, is_all=True)
     own = saved.runs or ()
     last = max((last for _, last in own), default=0)
     if state.newest <= last and not saved.unseen:
         return None
     seqs = [seq for seq in state.seqs if not any(first <= seq <= last for first, last in own)]
-    return AddedRows(id, branch, tuple(runs_of(seqs)), max(saved.tail, state.newest)) if seqs else None
+    return AddedMessages(id, branch, tuple(runs_of(seqs)), max(saved.tail, state.newest)) if seqs else None
 
 
 def is_delta(checkpoint: Checkpoint) -> bool:

@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from hansard import cursors
 from hansard.adapters.history import answered
 from hansard.adapters.langgraph import delta, records, references
-from hansard.adapters.langgraph.delta import MESSAGES, AddedRows
+from hansard.adapters.langgraph.delta import MESSAGES, AddedMessages
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.messages import FORMAT, id_of
 from hansard.adapters.langgraph.records import TaskWrites
@@ -153,7 +153,7 @@ class CheckpointReader:
         blobs = [*homes.values(), *(write.blob for _, write in writes)]
         loaded = iter(await self.load(found.thread_id, saved.branch, blobs))
         values: dict[str, Any] = {name: next(loaded) for name in homes}
-        added: AddedRows | None = None
+        added: AddedMessages | None = None
         if saved.runs is not None:
             values[MESSAGES], added = await self._messages(found, is_newest=is_newest, is_kept=is_kept)
         elif is_newest and saved.branch is not None:
@@ -196,10 +196,10 @@ class CheckpointReader:
 
     async def _messages(
         self, found: LoadedCheckpoint, *, is_newest: bool, is_kept: bool
-    ) -> tuple[list[Any], AddedRows | None]:
+    ) -> tuple[list[Any], AddedMessages | None]:
         """Returns the messages of a checkpoint, and which of them others have written since."""
         conversation = await self._store.get_conversation(found.thread_id) if is_newest else None
-        added: AddedRows | None = None
+        added: AddedMessages | None = None
         if conversation is not None:
             state = await self._newest_state(found, conversation)
             added = delta.added_since(found.id, found.saved, conversation.branch, state)
@@ -239,7 +239,7 @@ class CheckpointReader:
             self._threads.remember(thread_id, latest)
         return state
 
-    async def _added_since(self, found: LoadedCheckpoint) -> AddedRows | None:
+    async def _added_since(self, found: LoadedCheckpoint) -> AddedMessages | None:
         """Returns what others have written since a thread's newest checkpoint, if its messages are a delta channel."""
         thread_id, saved = found.thread_id, found.saved
         conversation = await self._store.get_conversation(thread_id)
@@ -252,11 +252,11 @@ class CheckpointReader:
             more = await rows.runs(branch, [(seq, seq) for seq in saved.unseen])
             more += [row for row in await rows.after(branch, saved.tail) if not delta.is_nameless(row)]
         tail = max([0 if is_all else saved.tail, *(row.seq for row in more)])
-        added = AddedRows(found.id, branch, tuple(runs_of(row.seq for row in more)), tail, is_all)
+        added = AddedMessages(found.id, branch, tuple(runs_of(row.seq for row in more)), tail, is_all)
         await self._remember(found, conversation, added)
         return added if more or is_all else None
 
-    async def _remember(self, found: LoadedCheckpoint, conversation: Conversation, added: AddedRows) -> None:
+    async def _remember(self, found: LoadedCheckpoint, conversation: Conversation, added: AddedMessages) -> None:
         """Caches the thread of a newest checkpoint whose messages are a delta channel."""
         thread = self._threads.get(found.thread_id)
         if thread is None or (thread.branch != added.branch and thread.head <= found.id):
@@ -317,7 +317,7 @@ class CheckpointReader:
     # Delta channels
 
     async def delta_history(
-        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str], added: AddedRows | None = None
+        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str], added: AddedMessages | None = None
     ) -> dict[str, DeltaChannelHistory]:
         """Returns what each channel's value is rebuilt from: the writes of the ancestors, back to one that holds the
         value.

@@ -13,7 +13,7 @@ from msgspec import Struct
 from hansard.errors import TABLE, HansardError, TimedOut, Unavailable
 
 
-class ProblemDocument(Struct):
+class ReceivedProblem(Struct):
     """The fields of a problem document that are used."""
 
     code: str
@@ -24,7 +24,7 @@ class ProblemDocument(Struct):
 def error_of(answer: httpx.Response, *, writes: bool) -> HansardError:
     """Returns the error of a response."""
     try:
-        problem = msgspec.json.decode(answer.content, type=ProblemDocument)
+        problem = msgspec.json.decode(answer.content, type=ReceivedProblem)
         return TABLE[problem.code](problem.detail, **problem.details)
     except (msgspec.MsgspecError, KeyError, TypeError):
         # A proxy between us and the server answered: it is unknown what it did with the request.
