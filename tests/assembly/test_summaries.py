@@ -312,7 +312,7 @@ def test_one_that_hangs(store: sync.Store) -> None:
     with pytest.raises(TimedOut, match=r"did not answer within 0\.05 seconds"):
         store.summarize("c", Hanging(), timeout=0.05)
     prompt = store.assemble_prompt("c", summarizer=Hanging(), summary_timeout=0.05)
-    assert "no answer" in prompt.problems[0]
+    assert "did not answer" in prompt.problems[0]
     assert len(prompt.messages) > 40
 
 
