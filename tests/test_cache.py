@@ -81,20 +81,20 @@ class TestWeights:
 
 
 class TestDropping:
-    def test_pop(self) -> None:
+    def test_pop_removes_a_value_and_its_weight(self) -> None:
         cache = filled(3, "a", "b")
         assert cache.pop("a") == "A"
         assert cache.pop("a") is None
         assert keys(cache) == ["b"]
         assert cache.weight == 1
 
-    def test_drop_where(self) -> None:
+    def test_drop_where_removes_what_the_condition_names(self) -> None:
         cache = filled(3, "a", "b", "c")
         cache.drop_where(lambda key: key != "b")
         assert keys(cache) == ["b"]
         assert cache.weight == 1
 
-    def test_clear(self) -> None:
+    def test_clear_removes_everything(self) -> None:
         cache = filled(3, "a", "b")
         cache.clear()
         assert cache.peek("a") is None

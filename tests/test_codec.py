@@ -106,7 +106,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-def test_depth() -> None:
+def test_what_is_nested_too_deeply_is_refused() -> None:
     assert codec.snapshot(nested(20), "content", depth=20)[1] == nested(20)
     with pytest.raises(ValidationError, match="nested too deeply"):
         codec.snapshot(nested(21), "content", depth=20)

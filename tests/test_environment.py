@@ -83,7 +83,7 @@ def ran(folder: Path, environment: dict[str, str], *options: str, umask: int = -
 
 
 @pytest.mark.parametrize("name", LOCALES)
-def test_locales(tmp_path: Path, name: str) -> None:
+def test_text_is_printed_under_any_locale(tmp_path: Path, name: str) -> None:
     printed = ran(tmp_path / "grün und blau", LOCALES[name])
     if LOCALES[name].get("PYTHONUTF8") == "0":
         assert r"Gr\xfc\xdfe aus \u0130stanbul" in printed, "what the terminal cannot show is escaped"
@@ -93,12 +93,12 @@ def test_locales(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TERMINALS)
-def test_terminals(tmp_path: Path, name: str) -> None:
+def test_text_is_printed_on_any_terminal(tmp_path: Path, name: str) -> None:
     assert "Grüße" in ran(tmp_path, TERMINALS[name])
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_time_zones(tmp_path: Path, zone: str) -> None:
+def test_times_are_shown_in_the_local_zone_and_stored_in_utc(tmp_path: Path, zone: str) -> None:
     """Times are shown as they are here, and stored in UTC."""
     if not Path("/usr/share/zoneinfo", zone).exists() and ZONES[zone] != "20:05":
         pytest.skip(f"this machine does not know the time zone {zone}")
@@ -113,7 +113,7 @@ def test_no_time_zones_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("home", [{}, {"HOME": "/nonexistent"}, {"HOME": ""}], ids=["unset", "missing", "empty"])
-def test_homes(tmp_path: Path, home: dict[str, str]) -> None:
+def test_no_home_folder_is_needed(tmp_path: Path, home: dict[str, str]) -> None:
     assert "Grüße" in ran(tmp_path, home)
 
 
@@ -122,7 +122,7 @@ def test_without_docstrings_and_assertions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_umasks(tmp_path: Path, umask: int) -> None:
+def test_files_follow_the_umask_and_keys_are_private(tmp_path: Path, umask: int) -> None:
     ran(tmp_path, {}, umask=umask)
     assert (tmp_path / "keys.json").stat().st_mode & 0o077 == 0, "keys are their owner's, whatever the umask"
     assert len(KeyFile(tmp_path / "keys.json").list()) == 1
@@ -135,7 +135,7 @@ CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="no shell to close streams with")
 @pytest.mark.parametrize("streams", CLOSED)
-def test_closed_streams(tmp_path: Path, streams: str) -> None:
+def test_commands_work_with_closed_streams(tmp_path: Path, streams: str) -> None:
     """No file of the store takes the number of a closed stream, and no command fails for it."""
     url = f"file:{tmp_path}/made"
     for command in ("append c user hello", "show c", "check", "conversations --json"):

@@ -18,7 +18,7 @@ def test_they_sort_in_the_order_of_their_making() -> None:
     assert len(set(made)) == len(made)
 
 
-def test_their_shape() -> None:
+def test_an_id_is_a_prefix_and_32_hex_digits() -> None:
     for prefix, make in (("msg_", ids.message_id), ("conv_", ids.conversation_id), ("branch_", ids.branch_id)):
         id = make()
         assert id.startswith(prefix)
@@ -26,7 +26,7 @@ def test_their_shape() -> None:
         int(id.removeprefix(prefix), 16)
 
 
-def test_threads() -> None:
+def test_ids_made_in_threads_are_unique_and_in_order() -> None:
     with ThreadPoolExecutor(8) as pool:
         batches = list(pool.map(lambda _: [ids.message_id() for _ in range(2000)], range(8)))
     made = [id for batch in batches for id in batch]
@@ -34,7 +34,7 @@ def test_threads() -> None:
     assert all(batch == sorted(batch) for batch in batches)
 
 
-def test_a_clock_that_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_stay_in_order_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     before = ids.message_id()
     monkeypatch.setattr("hansard.ids.time.time_ns", lambda: 1_000_000_000)
     after = [ids.message_id() for _ in range(5)]

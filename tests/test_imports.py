@@ -76,7 +76,7 @@ def test_the_writers_of_the_process_kit_are_light() -> None:
     assert {"pytest", "hypothesis"} & names == set()
 
 
-def test_layers() -> None:
+def test_the_layers_of_the_design_hold() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-logo"],
         cwd=ROOT,

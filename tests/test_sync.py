@@ -110,7 +110,7 @@ def test_a_direct_store_needs_no_thread_and_no_loop() -> None:
         asyncio.get_running_loop()
 
 
-def test_in_threads(store: sync.Store) -> None:
+def test_threads_may_share_a_store(store: sync.Store) -> None:
     def work(number: int) -> None:
         for part in range(20):
             store.append(f"c{number % 3}", Message("user", [number, part]))
@@ -187,7 +187,7 @@ def test_a_plain_title(backend: Backend) -> None:
         assert found.title is None
 
 
-def test_watching(store: sync.Store) -> None:
+def test_watch_yields_what_other_threads_append(store: sync.Store) -> None:
     last = store.append("c", Message("user", "old")).messages[0]
     tail = store.watch("c", after=last.id)
     seen: list[Any] = []
@@ -302,7 +302,7 @@ def test_a_failed_opening_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(threading.enumerate()) <= before
 
 
-def test_closing_twice(store: sync.Store) -> None:
+def test_a_store_may_be_closed_twice(store: sync.Store) -> None:
     store.close()
     store.close()
     with pytest.raises(hansard.Closed):

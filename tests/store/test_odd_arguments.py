@@ -317,7 +317,9 @@ def test_every_argument_has_a_good_value() -> None:
 
 
 @pytest.mark.parametrize(("part", "name"), list(methods()), ids=lambda value: value or "store")
-def test_odd_values(part: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_values_are_refused_or_taken_alike_on_every_backend(
+    part: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     wrong: dict[str, Any] = {}
 
