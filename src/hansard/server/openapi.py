@@ -22,7 +22,7 @@ from hansard.errors import (
 )
 from hansard.server.auth import ENCODED
 from hansard.server.endpoints import BYTES, JSON, NDJSON, Endpoint
-from hansard.server.problems import MEDIA_TYPE, ProblemDocument
+from hansard.server.problems import MEDIA_TYPE, HttpProblem
 
 _EVERYWHERE: tuple[type[HansardError], ...] = (
     ValidationError,
@@ -80,7 +80,7 @@ class _Schemas:
 
 
 def _schemas(endpoints: Sequence[Endpoint]) -> tuple[_Schemas, dict[str, Any]]:
-    kinds: list[Any] = [ProblemDocument]
+    kinds: list[Any] = [HttpProblem]
     for endpoint in endpoints:
         kinds += [kind for kind in (endpoint.query, endpoint.body, endpoint.response) if kind is not None]
     kinds = list(dict.fromkeys(kinds))
@@ -190,7 +190,7 @@ def _errors(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         more[422] = "corrupt"
     for status, code in more.items():
         found.setdefault(status, []).append(code)
-    content = {MEDIA_TYPE: {"schema": schemas.of(ProblemDocument)}}
+    content = {MEDIA_TYPE: {"schema": schemas.of(HttpProblem)}}
     return {
         str(status): {"description": ", ".join(dict.fromkeys(codes)), "content": content}
         for status, codes in sorted(found.items())

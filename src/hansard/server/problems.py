@@ -18,7 +18,7 @@ from hansard.server.endpoints import NO_HEADERS, Headers
 MEDIA_TYPE = "application/problem+json"
 
 
-class ProblemDocument(Struct, frozen=True):
+class HttpProblem(Struct, frozen=True):
     """An error. `code` is stable and `details` are for programs; `detail` is for people."""
 
     type: str
@@ -66,7 +66,7 @@ def encode(error: HansardError, status: int, request_id: str, *, is_trusted: boo
     says_why = is_trusted or status < 500 or isinstance(error, Unsupported)
     detail = str(error) if says_why else (inspect.getdoc(kind) or kind.__name__)
     details = error.details if says_why else {key: error.details[key] for key in _HARMLESS & error.details.keys()}
-    problem = ProblemDocument(
+    problem = HttpProblem(
         f"urn:hansard:error:{kind.code}", kind.__name__, status, detail, kind.code, details, request_id
     )
     return msgspec.json.encode(problem, enc_hook=str)

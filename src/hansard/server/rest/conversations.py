@@ -23,7 +23,7 @@ routes = Routes()
 Limit = Annotated[int, Meta(ge=1)]
 
 
-class ConversationListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class ListConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`after` and `before` are cursors of a page. `metadata` is a JSON object whose keys must have equal values."""
 
     user_id: Id | None = None
@@ -63,7 +63,7 @@ class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.get("/conversations")
-async def list_conversations(request: Request[ConversationListQuery, None]) -> Page:
+async def list_conversations(request: Request[ListConversationsQuery, None]) -> Page:
     """A page of conversations, newest first."""
     given = structs.asdict(request.query)
     given["metadata"] = _object(request.query.metadata)

@@ -98,7 +98,7 @@ def unpaired_tools(messages: Iterable[Message]) -> formats.ToolLinks:
     return formats.ToolLinks(tuple(calls), tuple(results))
 
 
-class ShownToolPairs(Struct, frozen=True):
+class RenderedToolPairs(Struct, frozen=True):
     """Tool calls and their results."""
 
     results: dict[str, tuple[ToolResult, Message]] = {}
@@ -109,8 +109,8 @@ class ShownToolPairs(Struct, frozen=True):
     answers: dict[str, Message] = {}
 
 
-def _pair(messages: Sequence[Message], neighbours: Sequence[Message]) -> ShownToolPairs:
-    pairs = ShownToolPairs({}, set(), {}, {})
+def _pair(messages: Sequence[Message], neighbours: Sequence[Message]) -> RenderedToolPairs:
+    pairs = RenderedToolPairs({}, set(), {}, {})
     for message in neighbours:
         _index_tools(pairs, message, formats.tool_links(message))
     calls: set[str] = set()
@@ -126,14 +126,16 @@ def _pair(messages: Sequence[Message], neighbours: Sequence[Message]) -> ShownTo
     return pairs
 
 
-def _index_tools(pairs: ShownToolPairs, message: Message, links: formats.ToolLinks) -> None:
+def _index_tools(pairs: RenderedToolPairs, message: Message, links: formats.ToolLinks) -> None:
     for id in links.calls:
         pairs.callers[id] = message
     for id in links.results:
         pairs.answers[id] = message
 
 
-def _counterparts(message: Message, links: formats.ToolLinks, pairs: ShownToolPairs) -> dict[str, content.Counterpart]:
+def _counterparts(
+    message: Message, links: formats.ToolLinks, pairs: RenderedToolPairs
+) -> dict[str, content.Counterpart]:
     """Returns the counterparts of a message's calls and results that are not shown inside of it."""
     answers = {id: pairs.answers.get(id) for id in links.calls if id not in pairs.results}
     callers = {id: pairs.callers.get(id) for id in links.results}
@@ -149,7 +151,7 @@ def _tool_name(caller: Message, id: str) -> str:
     return next((part.name for part in calls if part.id == id), "call")
 
 
-def _html(message: Message, context: TranscriptContext, pairs: ShownToolPairs, painter: Painter) -> Markup:
+def _html(message: Message, context: TranscriptContext, pairs: RenderedToolPairs, painter: Painter) -> Markup:
     links = formats.tool_links(message)
     answers = [pairs.results[id][1] for id in links.calls if id in pairs.results]
     counterparts = _counterparts(message, links, pairs) if links.calls or links.results else {}
