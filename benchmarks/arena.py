@@ -1,7 +1,7 @@
-"""Where contenders meet: a folder, an event loop, and the options of the run.
+"""The environment of a scenario: a folder, an event loop, and the options of the run.
 
-Each contender that a scenario opens gets a folder of its own. Coroutines of blocking contenders are stepped by
-hand; those of the others run on one loop that stands still in between, so that lanes do not disturb each other.
+Each contender that a scenario opens gets its own folder. Coroutines of blocking contenders are driven without an event
+loop; the others run on one loop that is idle in between, so that contenders do not disturb each other.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DEFAULT_URL = "sqlite:///{path}.db"
 class Options:
     quick: bool = False
     url: str = DEFAULT_URL
-    """What ours connects to; `{path}` becomes a fresh file name for each store."""
+    """The URL of our stores; `{path}` is replaced by a new file name for each."""
     folder: str | None = None
-    """Where the files of all contenders go; the system's temporary folder when None."""
+    """The folder for the files of all contenders; None for the system's temporary folder."""
 
 
 class Arena:
@@ -58,42 +58,42 @@ class Arena:
         return quick if self.options.quick else full
 
     def place(self) -> tuple[Path, str]:
-        """A fresh path, and the URL of our store there."""
+        """Returns a new path, and the URL of our store there."""
         path = Path(tempfile.mkdtemp(dir=self.folder)) / "store"
         return path, self.options.url.format(path=path)
 
-    def forget(self, place: tuple[Path, str]) -> None:
-        """Delete what was kept at a place."""
+    def discard(self, place: tuple[Path, str]) -> None:
+        """Deletes the data at a place."""
         shutil.rmtree(place[0].parent)
 
     def enter(self, *keys: str) -> list[Contender]:
-        """Open those that can be had; they stay open until the scenario ends."""
+        """Opens the available contenders of these names until the scenario ends."""
         return [self._open(kind) for kind in self.roster.of(keys)]
 
     @contextmanager
     def fresh(self, kind: type[C]) -> Iterator[C]:
-        """A contender on an empty store, gone afterwards."""
+        """Yields a contender with an empty store, which is deleted afterwards."""
         contender = self._open(kind)
         try:
             yield contender
         finally:
             self._close(contender)
-            self.forget((contender.path, contender.url))
+            self.discard((contender.path, contender.url))
 
     def run(self, contender: Contender, coroutine: Coroutine[Any, Any, T]) -> T:
         return stepped(coroutine) if contender.blocking else self._runner.run(coroutine)
 
     def run_async(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """For scenarios that open stores themselves."""
+        """Runs a coroutine, for scenarios that open stores themselves."""
         return self._runner.run(coroutine)
 
-    def needs_files(self) -> None:
-        """For scenarios about files and processes: a URL without a path of ours cannot take part."""
+    def require_files(self) -> None:
+        """Raises `NotAvailable` for URLs without `{path}`, for scenarios about files and processes."""
         if "{path}" not in self.options.url:
             raise NotAvailable("needs a store in a folder of the benchmark: a --url with {path}")
 
     def open_at(self, kind: type[C], url: str) -> C:
-        """On a server that a scenario has started; it stays open until the scenario ends."""
+        """Opens a contender on a server that the scenario has started, until the scenario ends."""
         return self._enter(kind(self.place()[0], url))
 
     def _open(self, kind: type[C]) -> C:
@@ -110,7 +110,7 @@ class Arena:
 
 
 def stepped(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends."""
+    """Runs a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""Work in a process of its own: for memory peaks that nothing else has raised, and for several writers at once."""
+"""Runs work in child processes, for memory peaks of their own and for concurrent writers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SPAWN = get_context("spawn")
 
 
 def pool(workers: int, prepare: Callable[..., None] | None = None, *arguments: Any) -> ProcessPoolExecutor:
-    """Child processes, each of which first runs `prepare(*arguments)`."""
+    """Returns a pool of child processes, each of which first runs `prepare(*arguments)`."""
     return ProcessPoolExecutor(workers, mp_context=SPAWN, initializer=prepare, initargs=arguments)
 
 
 def in_child(function: Callable[..., T], *arguments: object) -> tuple[T, float]:
-    """The result of a module-level function, and the peak memory of the process that ran it, in MiB."""
+    """Runs a module-level function in a child. Returns its result and the child's peak memory in MiB."""
     with pool(1) as one:
         return one.submit(_with_peak, function, arguments).result()
 
@@ -38,10 +38,10 @@ def _with_peak(function: Callable[..., T], arguments: tuple[object, ...]) -> tup
 
 
 def peak_memory() -> float:
-    """The most memory that this process has held, in MiB."""
+    """Returns the peak memory of this process in MiB."""
     status = Path("/proc/self/status")
     if status.exists():
-        # Not ru_maxrss here: on Linux a child begins with the peak of the process that made it.
+        # Not ru_maxrss: on Linux, a child starts with the peak of its parent.
         fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
         return int(fields["VmHWM"].split()[0]) / 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -49,5 +49,5 @@ def peak_memory() -> float:
 
 
 def drive(contender: Contender, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a contender's coroutine where there is no arena."""
+    """Runs a contender's coroutine without an arena."""
     return stepped(coroutine) if contender.blocking else asyncio.run(coroutine)

@@ -1,7 +1,7 @@
-"""The command line: choose workloads, run them, print the table, write the JSON.
+"""The command line: selects workloads, runs them, prints the table, writes the JSON.
 
-A missed target is printed and is no error: the machine may be busy. What a contender lost, doubled or reordered
-is one.
+A missed target is printed but is not an error: the machine may be busy. Lost, repeated or reordered messages are
+errors.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ def _run_one(name: str, options: Options, roster: Roster, report: Report) -> Non
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m benchmarks", description="Measure Hansard beside its peers.")
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Compare Hansard with its peers.")
     add = parser.add_argument
     # No `choices`: argparse rejects the empty list of a positional that takes any number.
     add("scenarios", nargs="*", type=_scenario, metavar="scenario", help=f"any of: {', '.join(SCENARIOS)}")
     add("--quick", action="store_true", help="small sizes, to see that everything works")
-    add("--json", type=Path, default=Path("build/benchmarks.json"), metavar="FILE", help="where the result goes")
+    add("--json", type=Path, default=Path("build/benchmarks.json"), metavar="FILE", help="the file for the result")
     add("--peers", action=argparse.BooleanOptionalAction, default=True, help="run the peers that are installed")
     add("--url", default=DEFAULT_URL, help="the store to measure; {path} is a fresh file name (%(default)s)")
-    add("--folder", help="where the files of all stores go: a real disk, or syncing costs nothing")
+    add("--folder", help="the folder for all stores: use a real disk, else syncing costs nothing")
     add("--table", type=Path, metavar="FILE", help="only print the table of that result, as Markdown")
     add("--page", type=Path, metavar="PAGE", help="only write the page of all results that are kept")
     return parser

@@ -1,4 +1,4 @@
-"""Where a result was measured: what a reader needs to judge it, and nothing that names a machine or its owner."""
+"""Describes the machine of a result, without anything that identifies it or its owner."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def describe(options: Options, roster: Roster) -> dict[str, Any]:
 
 
 def sync_cost(folder: str | None) -> float:
-    """What every durable write pays at least. The larger it is, the less a store's own work shows in a ratio."""
+    """Returns the minimum cost of a durable write. The larger it is, the less a store's own work affects a ratio."""
     costs = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(100):
@@ -49,7 +49,7 @@ def sync_cost(folder: str | None) -> float:
 
 
 def commit() -> str:
-    """The commit that is checked out, marked when files differ from it."""
+    """Returns the current commit, marked if files differ from it."""
     revision = _git("rev-parse", "--short=12", "HEAD")
     if not revision:
         return "none"

@@ -1,8 +1,8 @@
-"""Timing by turns: every lane runs one portion per round, and ratios are taken inside a round.
+"""Interleaved timing: every contender runs one portion per round, and ratios are computed within a round.
 
-Noise on a shared machine comes in waves longer than a portion, so the portions of one round mostly meet the
-same weather. Lanes start in another order each round, because who comes first after a pause pays for cold
-caches. A lane may run fewer rounds than others; it is compared over the rounds that it ran.
+Noise on a shared machine lasts longer than a portion, so the portions of one round mostly run under the same
+conditions. The order changes each round, because the first one after a pause has cold caches. A contender may run fewer
+rounds than others; it is compared over the rounds that it ran.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 Series = dict[str, list[float]]
 
 
-class Wrong(AssertionError):
-    """A contender did not keep what it was given: no time of it means anything."""
+class IncorrectResult(AssertionError):
+    """A contender lost or changed data, so its times are meaningless."""
 
 
 def check(condition: bool, complaint: str) -> None:
-    # A function and not `assert`, so that it also holds under `python -O`.
+    # A function instead of `assert`, so that it also works under `python -O`.
     if not condition:
-        raise Wrong(complaint)
+        raise IncorrectResult(complaint)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A median, with the quartiles around it."""
+    """A median and its quartiles."""
 
     median: float
     low: float
@@ -42,7 +42,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBranch:
+class TimedContender:
     """A contender at one workload. `portion` runs the given round and returns its cost, in the unit of the workload."""
 
     name: str
@@ -50,19 +50,19 @@ class StoredBranch:
     rounds: int
 
 
-def by_turns(branches: Sequence[StoredBranch]) -> Series:
-    """The cost of every lane in every round; values at the same index belong to the same round."""
-    series: Series = {branch.name: [] for branch in branches}
-    for number in range(max((branch.rounds for branch in branches), default=0)):
-        for branch in _rotated(branches, number):
-            if number < branch.rounds:
-                series[branch.name].append(branch.portion(number))
+def by_turns(contenders: Sequence[TimedContender]) -> Series:
+    """Returns the costs of every contender; values at the same index belong to the same round."""
+    series: Series = {contender.name: [] for contender in contenders}
+    for number in range(max((contender.rounds for contender in contenders), default=0)):
+        for contender in _rotated(contenders, number):
+            if number < contender.rounds:
+                series[contender.name].append(contender.portion(number))
     return series
 
 
-def _rotated(branches: Sequence[StoredBranch], by: int) -> list[StoredBranch]:
-    start = by % len(branches)
-    return [*branches[start:], *branches[:start]]
+def _rotated(contenders: Sequence[TimedContender], by: int) -> list[TimedContender]:
+    start = by % len(contenders)
+    return [*contenders[start:], *contenders[:start]]
 
 
 def ratios(subject: Sequence[float], reference: Sequence[float]) -> list[float]:

@@ -1,10 +1,10 @@
 """The page of the server: `python -m benchmarks.page`. Needs the extras `server` and `cli`; `--browser` needs Chromium.
 
-Each page is asked for without a network, and the calls of the Store that it makes are recorded. Then both take turns:
-the page, and those calls alone, one after another. What is measured is the processor's time, so that a busy machine
-changes little. "cold" is a page whose messages were never rendered before, "warm" one that is looked at again.
+Each page is requested without a network, and its calls of the Store are recorded. Then the page, and those calls alone,
+are timed in turn. CPU time is measured, so that other load matters little. "cold" is a page whose messages were never
+rendered before, "warm" one that is rendered again.
 
-With `--browser`, Chromium scrolls through a long conversation: how much it holds must not grow with what it has passed.
+With `--browser`, Chromium scrolls through a long conversation: its memory must not grow with the scrolled distance.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def message(number: int, at: datetime) -> Message:
 
 
 async def fill(store: Store, conversations: int, messages: int, long: int) -> None:
-    """One conversation of `long` messages, which is the newest, and the others among the rest, over 60 days."""
+    """Stores a conversation of `long` messages, which is the newest, and the other messages in others, over 60 days."""
     now = datetime.now(UTC).replace(microsecond=0)
     before = now - timedelta(seconds=long + 3600)
     each = max(1, (messages - long) // max(1, conversations - 1))
@@ -86,7 +86,7 @@ async def fill(store: Store, conversations: int, messages: int, long: int) -> No
 
 
 async def filled(options: argparse.Namespace) -> str:
-    """The URL of such a store. It is made once, and kept under `build/`: filling it takes minutes."""
+    """Returns the URL of such a store. It is created once under `build/`, because that takes minutes."""
     name = f"page-{options.conversations}-{options.messages}-{options.long}.db"
     path = options.folder / name
     if not path.exists():
@@ -98,11 +98,11 @@ async def filled(options: argparse.Namespace) -> str:
     return f"sqlite:///{path}"
 
 
-# --- asking and recording ---------------------------------------------------------------------------------------------
+# --- requests and calls -----------------------------------------------------------------------------------------------
 
 
 async def ask(app: Any, path: str) -> bytes:
-    """A page, without a network."""
+    """Returns a page, without a network."""
     where, _, query = path.partition("?")
     scope = {
         "type": "http",
@@ -133,7 +133,7 @@ _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 @contextmanager
 def recording() -> Iterator[list[Call]]:
-    """The calls of the Store that are made meanwhile, without those that it makes of itself."""
+    """Records calls of the Store, without those that it makes itself."""
     calls: list[Call] = []
     before = {name: getattr(Store, name) for name in METHODS}
 
@@ -164,8 +164,8 @@ async def replay(store: Store, calls: list[Call]) -> None:
         await getattr(store, name)(*arguments, **options)
 
 
-def forget() -> None:
-    """Nothing was ever rendered."""
+def clear_html_cache() -> None:
+    """Clears the cache of rendered messages."""
     markup.html_cache.clear()
 
 
@@ -179,7 +179,7 @@ async def measure(store: Store, path: str, rounds: int, *, cold: bool) -> dict[s
     pages, stores, ratios = [], [], []
     for _ in range(rounds):
         if cold:
-            forget()
+            clear_html_cache()
             app = create_app(store)
         begin = time.process_time()
         await ask(app, path)
@@ -250,7 +250,7 @@ _PAINT = """() => new Promise((done) => new PerformanceObserver((seen) => {
 
 
 def scrolled(url: str, stretches: int) -> dict[str, Any]:
-    """What Chromium holds while it scrolls so many stretches up in the long conversation, and down again."""
+    """Measures Chromium's memory while it scrolls up in the long conversation, and down again."""
     from playwright.sync_api import sync_playwright
     from tests.servers import chromium
 
@@ -288,10 +288,10 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=100_000)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--long", type=int, default=100_000, help="messages of the one long conversation")
-    parser.add_argument("--folder", type=Path, default=Path("build"), help="where the store is kept, once it is made")
+    parser.add_argument("--folder", type=Path, default=Path("build"), help="the folder of the store")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--browser", action="store_true")
-    parser.add_argument("--stretches", type=int, default=250, help="stretches of 40 messages to scroll, both ways")
+    parser.add_argument("--stretches", type=int, default=250, help="how often to scroll by 40 messages, both ways")
     parser.add_argument("--only-browser", action="store_true")
     parser.add_argument("--json", type=Path, default=Path("build/page.json"))
     options = parser.parse_args()

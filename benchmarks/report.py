@@ -1,4 +1,4 @@
-"""What a run found: comparisons, each a ratio of two contenders at one workload, and where they were measured."""
+"""The result of a run: comparisons, each a ratio of two contenders at one workload, and the machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.measure import Series, Spread, ratios
 FORMAT = 1
 
 Targets = Mapping[str, Mapping[tuple[str, str], float | None]]
-"""By the storage engine: who, against whom, and at most how many times the cost; None is for the record."""
+"""By storage engine: subject, reference, and the largest allowed ratio; None if there is no target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`subject` took `ratio` times what `reference` took. Without a ratio, `note` says why."""
+    """The cost of `subject` is `ratio` times that of `reference`. Without a ratio, `note` has the reason."""
 
     workload: str
     subject: str
@@ -70,7 +70,7 @@ def _comparison(data: dict[str, Any]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Turns the series of one workload into comparisons; whoever has no series is reported as absent."""
+    """Converts the series of one workload to comparisons. Contenders without a series are reported as absent."""
 
     roster: Roster
     workload: str
@@ -94,7 +94,7 @@ class Judge:
         )
 
     def standings(self, targets: Targets) -> Iterator[Comparison]:
-        """The comparisons that have a target on this engine, then the peers that took part against raw."""
+        """Yields the comparisons that have a target on this engine, then those of the peers with the reference."""
         for (subject, reference), at_most in targets.get(self.roster.engine, {}).items():
             yield self.compare(subject, reference, at_most)
         yield from self.peers(PEERS)

@@ -1,7 +1,7 @@
-"""The messages that every contender keeps: numbered, about 200 characters, with a little metadata.
+"""The messages that every contender stores: numbered, about 200 characters, with some metadata.
 
-The number inside the text lets a scenario check order without trusting any key of the store. The metadata makes
-each contender encode and decode something, as real messages do.
+The number in the text lets a scenario check the order without relying on keys of the store. The metadata makes each
+contender encode and decode something, as for real messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server on loopback: `python -m benchmarks.server`. Needs the extras `server` and `cli`, and no others.
 
-The client writes raw HTTP/1.1 on sockets of its own: a client library would be what is measured. Server and client are
-two processes. "bare" is a Starlette route on uvicorn as it comes that decodes the same body and answers as much.
+The client writes raw HTTP/1.1 to sockets, because a client library would dominate the times. Server and client are two
+processes. "bare" is a Starlette route on unmodified uvicorn that decodes the same body and answers as many bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BODY = json.dumps({"messages": [{"role": "user", "content": _TEXT}]}).encode()
 
 @contextmanager
 def started(*command: str) -> Iterator[tuple[str, int]]:
-    """A server process: its address and its id. It is ended by that id."""
+    """Starts a server process, and yields its address and process id. Stops it by that id."""
     process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -56,7 +56,7 @@ def bare_route() -> AbstractContextManager[tuple[str, int]]:
 
 
 def bare() -> None:
-    """The server that does nothing but decode and answer."""
+    """Serves routes that only decode and answer."""
     import msgspec
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -82,7 +82,7 @@ def bare() -> None:
 
 
 def serve_bare(app: Any) -> None:
-    """An application on uvicorn as it comes, until the process is ended."""
+    """Serves an application on unmodified uvicorn until the process is stopped."""
     import uvicorn
 
     from hansard.server.process import HttpServer, listen
@@ -98,7 +98,7 @@ def serve_bare(app: Any) -> None:
 
 
 class Wire:
-    """One connection, kept open."""
+    """A persistent connection."""
 
     async def open(self, address: str) -> Wire:
         host, _, port = address.removeprefix("http://").partition(":")
@@ -126,7 +126,7 @@ def get(conversation: str) -> bytes:
 
 
 async def busy(address: str, connections: int, seconds: float) -> float:
-    """Appends a second over so many connections, each to a conversation of its own."""
+    """Returns appends per second over several connections, each to its own conversation."""
     wires = [await Wire().open(address) for _ in range(connections)]
     end = time.perf_counter() + seconds
     done = 0
@@ -147,7 +147,7 @@ async def busy(address: str, connections: int, seconds: float) -> float:
 
 
 async def alone(address: str, request: bytes, count: int) -> float:
-    """The median of one awaited request, in microseconds."""
+    """Returns the median of sequential requests in microseconds."""
     wire = await Wire().open(address)
     times = []
     for _ in range(count):
@@ -159,7 +159,7 @@ async def alone(address: str, request: bytes, count: int) -> float:
 
 
 async def of_the_store(url: str, count: int) -> tuple[float, float]:
-    """The Store's own medians: one awaited append, and the last 50 messages."""
+    """Returns the Store's own medians for one append and for reading the last 50 messages."""
     appends, reads = [], []
     async with connect(url) as store:
         for _ in range(count):
@@ -174,13 +174,13 @@ async def of_the_store(url: str, count: int) -> tuple[float, float]:
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes of a process."""
+    """Returns the resident bytes of a process."""
     fields = Path(f"/proc/{pid}/statm").read_text().split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def subscribers(address: str, pid: int, count: int) -> dict[str, Any]:
-    """So many live tails of one conversation: memory for each while idle, and that each gets everything in order."""
+    """Opens live tails of one conversation. Measures the memory of each, and checks that each gets all in order."""
     writer = await Wire().open(address)
     await writer.ask(post("live"))
     before = memory_of(pid)
@@ -192,7 +192,7 @@ async def subscribers(address: str, pid: int, count: int) -> dict[str, Any]:
         await reader.readuntil(b"event: open")
         tails.append((reader, wire))
     writer.close()
-    writer = await Wire().open(address)  # the server has closed the first one by now: it was idle for too long
+    writer = await Wire().open(address)  # the server has closed the first one, which was idle for too long
     await asyncio.sleep(1)
     idle = (memory_of(pid) - before) / count
 
@@ -222,7 +222,7 @@ async def subscribers(address: str, pid: int, count: int) -> dict[str, Any]:
 
 
 async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]:
-    """Messages as lines, streamed: how much memory the server takes on top, at most."""
+    """Streams messages as lines, and measures the additional peak memory of the server."""
     line = json.dumps({"role": "user", "content": _TEXT * 10}).encode() + b"\n"
     chunk = line * (1_000_000 // len(line))
     host, _, port = address.removeprefix("http://").partition(":")
@@ -279,7 +279,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bare", action="store_true", help="be the server to compare with")
+    parser.add_argument("--bare", action="store_true", help="run the server to compare with")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--subscribers", type=int, default=1000)

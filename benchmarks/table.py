@@ -53,7 +53,7 @@ def _cost(cost: Spread | None, unit: str) -> str:
 
 
 def text(report: Report) -> str:
-    """Aligned columns; a workload is named once."""
+    """Returns aligned columns. Each workload is named once."""
     rows = [COLUMNS, *_named_once(map(row, report.comparisons))]
     widths = [max(len(line[column]) for line in rows) for column in range(len(COLUMNS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in rows]
@@ -86,5 +86,5 @@ def _footer(report: Report) -> Sequence[str]:
     sizes = "quick sizes: not a result to cite" if where["quick"] else "full sizes"
     lines = [f"{where['date']}, commit {where['commit']}, {sizes}", f"Machine: {machine}", f"Packages: {versions}"]
     lines += [f"Absent: {name} ({why})" for name, why in where["absent"].items()]
-    # Two spaces end a line in Markdown and do no harm in a terminal.
+    # Two spaces are a line break in Markdown, and harmless in a terminal.
     return [f"{line}  " for line in [*lines, *(f"FAILED: {failure}" for failure in report.failures)]]

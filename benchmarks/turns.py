@@ -1,7 +1,7 @@
-"""How long others wait while one request is heavy: `python -m benchmarks.turns`. Needs the extras `server` and `cli`.
+"""Latency during heavy requests: `python -m benchmarks.turns`. Needs the extras `server` and `cli`.
 
-Each of the heaviest requests that the server allows runs again and again, while another connection asks for `/healthz`
-every few milliseconds. What counts is how long those small answers take: the target is a 99th percentile of 100 ms.
+Each of the heaviest requests that the server allows is repeated, while another connection requests `/healthz` every few
+milliseconds. The latency of those small requests is measured: the target is a 99th percentile of 100 ms.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def heavy_requests(exported: bytes) -> dict[str, Heavy]:
 
 
 async def waits(address: str, heavy: Heavy, seconds: float) -> tuple[list[float], list[int], float]:
-    """How long each small request took while the heavy one ran, its statuses, and its own longest time."""
+    """Returns the times of the small requests, and the statuses and the longest time of the heavy one."""
     took: list[float] = []
     statuses: list[int] = []
     longest = 0.0

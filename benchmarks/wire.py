@@ -1,6 +1,6 @@
-"""A server that speaks OpenAI's Conversations API and answers constants: `python -m benchmarks.wire`.
+"""A server with OpenAI's Conversations API that returns constants: `python -m benchmarks.wire`.
 
-It is what the wire of ours is compared with: the same framework, the same bytes in an answer, and no work.
+Our server is compared with it: it has the same framework and the same responses, but does no work.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchmarks.server import serve_bare, started
 
 TEXT = "Where is my order? I have been waiting for a week, and nobody answers. " * 3
 PAGE = 20
-"""Items of a page, unless a client asks for more or fewer."""
+"""Default items of a page."""
 
 
 def bare_wire() -> AbstractContextManager[tuple[str, int]]:
@@ -21,7 +21,7 @@ def bare_wire() -> AbstractContextManager[tuple[str, int]]:
 
 
 def item(number: int) -> dict[str, object]:
-    """An item as it is kept and shown."""
+    """Returns an item."""
     return {
         "type": "message",
         "role": "user",

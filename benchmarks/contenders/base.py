@@ -1,8 +1,7 @@
-"""What a scenario asks of a store, ours or another's.
+"""What scenarios need of a store, ours or another.
 
-All methods are coroutines, so that each workload is written once. A `blocking` contender never suspends: its
-coroutines finish in one step and are driven without an event loop, so that a blocking API is timed as a plain
-script uses it.
+All methods are coroutines, so that each workload is written once. The coroutines of a `blocking` contender never
+suspend and are driven without an event loop, so that a blocking API is timed as a script uses it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from benchmarks.samples import Sample
 
 
 class NotAvailable(Exception):
-    """The contender has no such call, or not yet."""
+    """The contender does not support this call."""
 
 
 class Contender(ABC):
@@ -28,15 +27,15 @@ class Contender(ABC):
     """The distribution whose version a result names."""
 
     thrift: ClassVar[int] = 1
-    """How many times fewer operations than the others it gets, so that a slow one does not fill the run."""
+    """Divides its number of operations, so that a slow contender does not dominate the run."""
     per_write: ClassVar[int] = 1
-    """How many messages one native write holds: some write whole turns."""
+    """Messages per native write: some contenders write whole turns."""
 
     def __init__(self, path: Path, url: str) -> None:
         self.path = path
-        """Where to keep data: a file name without suffix, in a folder of its own."""
+        """A file name without suffix for its data, in its own folder."""
         self.url = url
-        """What ours connects to; the others have no choice of storage here."""
+        """The URL that ours connects to; the others ignore it."""
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -45,27 +44,27 @@ class Contender(ABC):
     async def close(self) -> None: ...
 
     def prepare(self, samples: Sequence[Sample]) -> None:
-        """Make what a framework hands to its store of these samples, where that is dear. Never timed."""
-        del samples  # most are handed over as they are
+        """Converts samples to the framework's types, if that is expensive. Never timed."""
+        del samples  # most contenders need no conversion
 
     @abstractmethod
     async def append(self, conversation: str, sample: Sample) -> None:
-        """Store one message; on return it is durable."""
+        """Stores one message, which is durable on return."""
 
     @abstractmethod
     async def append_many(self, conversation: str, samples: Sequence[Sample]) -> None:
-        """Store several messages at once."""
+        """Stores several messages at once."""
 
     @abstractmethod
     async def last(self, conversation: str, count: int) -> Sequence[Any]:
-        """The newest messages, oldest first, in the contender's own types."""
+        """Returns the newest messages, oldest first, in the contender's own types."""
 
     @abstractmethod
     def texts(self, messages: Sequence[Any]) -> list[str]:
-        """The texts of what `last` returned. Never timed."""
+        """Returns the texts of the result of `last`. Never timed."""
 
     async def turn(self, conversation: str, question: Sample, answer: Sample) -> Sequence[Any]:
-        """What an agent does: read the newest 50, write the question, write the answer."""
+        """Runs a turn of an agent: read the newest 50, write the question, write the answer."""
         history = await self.last(conversation, 50)
         await self.append(conversation, question)
         await self.append(conversation, answer)
@@ -73,24 +72,24 @@ class Contender(ABC):
 
 
 class Lister(Contender):
-    """A contender that knows its users' conversations."""
+    """A contender that can list a user's conversations."""
 
     @abstractmethod
     async def start(self, owners: Mapping[str, str], sample: Sample) -> None:
-        """Make these conversations, each with its owner and one message, as fast as it can."""
+        """Creates these conversations, each with its owner and one message, as fast as possible."""
 
     @abstractmethod
     async def newest(self, user_id: str, count: int) -> Sequence[Any]:
-        """The user's conversations, newest first, in the contender's own types."""
+        """Returns the user's conversations, newest first, in the contender's own types."""
 
     @abstractmethod
     def names(self, conversations: Sequence[Any]) -> list[str]:
-        """The ids of what `newest` returned. Never timed."""
+        """Returns the ids of the result of `newest`. Never timed."""
 
 
 class Reference(Lister):
-    """What the engine allows, written by hand: the others are measured against it."""
+    """The bare engine, written by hand, with which the others are compared."""
 
     @abstractmethod
     async def group(self, appends: Sequence[tuple[str, Sample]]) -> None:
-        """Append one message to each of several conversations, in one transaction."""
+        """Appends one message to each of several conversations, in one transaction."""

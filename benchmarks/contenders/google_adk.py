@@ -1,6 +1,6 @@
 """google-adk's SqliteSessionService: a connection per call through aiosqlite, rollback journal.
 
-It has no call for many events at once; a history to read from is written straight into its table, never timed.
+It has no call for several events; histories for reads are written directly to its table, never timed.
 """
 
 from __future__ import annotations

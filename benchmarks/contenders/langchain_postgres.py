@@ -44,7 +44,7 @@ class LangChainPostgres(Contender):
         await self.append_many(conversation, [sample])
 
     async def append_many(self, conversation: str, samples: Sequence[Sample]) -> None:
-        # It commits the connection, whoever else is in the middle of something on it.
+        # It commits the shared connection, even during other operations.
         async with self._turn:
             await self._history(conversation).aadd_messages([_message(sample) for sample in samples])
 

@@ -1,9 +1,9 @@
 """langgraph's AsyncSqliteSaver, as a graph uses it: load the thread's checkpoint, add to `messages`, put a new
 one.
 
-The history is one value inside the checkpoint, so reading and writing both cost the whole conversation. A graph
-writes once per turn: two messages go into one write, and scenarios divide by two. The graph itself is left out;
-it only adds.
+The history is one value in the checkpoint, so reads and writes both cost the whole conversation. A graph writes once
+per turn: one write has two messages, and scenarios divide by two. The graph itself is left out, because it only adds
+cost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """openai-agents' SQLiteSession, the fastest peer: plain sqlite3 in WAL mode, indexed, through `to_thread`.
 
-It has no store object: every conversation is a session object with its own connections to the one file.
+It has no store object: every conversation is a session object with its own connections to the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""openai-agents' SQLAlchemySession on PostgreSQL, through asyncpg: one engine, a session object a conversation."""
+"""openai-agents' SQLAlchemySession on PostgreSQL, through asyncpg: one engine, a session object per conversation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _item(sample: Sample) -> dict[str, Any]:
 
 
 def connecting(url: str) -> str:
-    """Our URL as SQLAlchemy writes it: without options of ours."""
+    """Returns our URL in SQLAlchemy's form, without our options."""
     parts = urlsplit(url)
     host = parse_qs(parts.query).get("host", [""])[0]
     return f"postgresql+asyncpg://{parts.netloc}{parts.path}{f'?host={host}' if host else ''}"

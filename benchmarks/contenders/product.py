@@ -16,7 +16,7 @@ def as_messages(samples: Sequence[Sample]) -> list[Message]:
 
 
 def tenant_for(contender: Contender) -> str | None:
-    """A server keeps what earlier repetitions wrote, so each place is a tenant of its own there."""
+    """Returns a new tenant on a server, which still has the data of earlier repetitions."""
     return None if str(contender.path) in contender.url else contender.path.parent.name
 
 

@@ -1,10 +1,9 @@
 """The reference: plain sqlite3, WAL, synchronous=FULL, written by hand for these workloads and nothing else.
 
-It keeps the same facts as the product: the public message id, unique within its conversation; role, format,
-text, time and the rest as JSON; counters and times on the conversation row, in the same transaction; an index
-for listing. It skips all that a library owes its users: checks, branches, tenants, other writers (row and
-counter of a conversation are kept in memory). So it is what the engine allows, not a store that anyone should
-use.
+It stores the same data as the product: the public message id, unique within its conversation; role, format, text, time
+and the rest as JSON; counters and times on the conversation row, in the same transaction; an index for listing. It
+omits what a library needs: checks, branches, tenants, other writers (the row and counter of a conversation are cached
+in memory). So it shows what the engine allows, and is not a usable store.
 """
 
 from __future__ import annotations
@@ -138,14 +137,14 @@ class Raw(Reference):
         now = time.time_ns() // 1000
         self.db.execute("BEGIN IMMEDIATE")
         rows = [self._row(self._place(name, owners.get(name), now), sample, now) for name, sample in appends]
-        # By key: the pages of one conversation are touched together.
+        # Sorted by key, so that pages of one conversation are written together.
         rows.sort()
         self.db.executemany(ADD_MESSAGE, rows)
         self.db.executemany(COUNT_UP, [(now, 1, row[0] >> 24) for row in rows])
         self.db.execute("COMMIT")
 
     def _place(self, name: str, user_id: str | None, now: int) -> list[int]:
-        """Row id and last seq of a conversation, which is made when it is new."""
+        """Returns the row id and last seq of a conversation, creating it if needed."""
         place = self._places.get(name)
         if place is None:
             row = self.db.execute("SELECT id, last_seq FROM conversation WHERE name = ?", (name,)).fetchone()
@@ -163,7 +162,7 @@ class Raw(Reference):
 
 
 class RawIndexed(Raw):
-    """With what was said in a full-text index at the end, as our imports leave it: FTS5's own, the quickest way."""
+    """Also builds a full-text index at the end, as our imports do, with FTS5's fastest method."""
 
     key: ClassVar[str] = "raw-indexed"
     title: ClassVar[str] = "raw sqlite3 + FTS5"

@@ -1,7 +1,7 @@
-"""The reference on PostgreSQL: plain asyncpg, one INSERT a transaction, from its own pool.
+"""The reference on PostgreSQL: plain asyncpg, one INSERT per transaction, from its own pool.
 
-It keeps the message with its public id, unique within its conversation, and a row a conversation with an index for
-listing. It keeps no counters (numbers are given from memory), and has no other writers, checks, branches or tenants.
+It stores messages with their public id, unique within its conversation, and a row per conversation with an index for
+listing. It has no counters (numbers come from memory), no other writers, checks, branches or tenants.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """On a Redis server: bare lists, openai-agents' RedisSession, and ours.
 
-The reference is one RPUSH a message and one LRANGE a read, by redis-py, with nothing around it: no ids, no counters, no
-listing. So it is what the server and its driver allow, not a store. Each contender gets keys of its own.
+The reference is one RPUSH per message and one LRANGE per read, with redis-py, without ids, counters and listing. So it
+shows what the server and its driver allow, and is not a store. Each contender has its own keys.
 """
 
 from __future__ import annotations

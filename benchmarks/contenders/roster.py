@@ -1,4 +1,4 @@
-"""Which contenders can be had here: imports each once, and remembers why one is absent."""
+"""The available contenders: imports each once, and records why one is absent."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ _PLACES = {
         "langchain": "benchmarks.contenders.langchain_postgres:LangChainPostgres",
     },
 }
-"""By the storage engine, which is the scheme of the URL: whoever works on it."""
+"""Contenders by storage engine, which is the scheme of the URL."""
 _TITLES = {"ours": "hansard", "blocking": "hansard.sync", "ours-redis": "hansard on redis"}
-"""What a table calls ours while it cannot be imported."""
+"""Titles of ours for tables if it cannot be imported."""
 PEERS = ("openai-agents", "langchain", "langgraph", "google-adk")
 ADAPTERS = ("our-openai-agents", "our-langgraph", "our-google-adk")
-"""Ours behind a framework, beside the framework's own store."""
+"""Our adapters, which are compared with the framework's own store."""
 _ALL_PEERS = (*PEERS, "redis-session")
 
 
 def engine_of(url: str) -> str:
-    """The storage engine that a URL names; one that nobody else works on is compared with SQLite."""
+    """Returns the storage engine of a URL. Engines without other contenders are compared with SQLite."""
     scheme = url.partition(":")[0]
     return scheme if scheme in _PLACES else DEFAULT_ENGINE
 
 
 def load(key: str, engine: str = DEFAULT_ENGINE) -> type[Contender]:
-    """The contender of that name, or NotAvailable with the reason."""
+    """Returns the contender of that name, or raises `NotAvailable` with the reason."""
     module, _, name = _PLACES[engine][key].partition(":")
     try:
         kind: type[Contender] = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        # Not the message: it may hold a path, and results are published.
+        # Not the message, which may contain a path: results are published.
         raise NotAvailable(f"{type(error).__name__}: {error.name}") from error
     return kind
 
 
 class Roster:
-    """The contenders of this run; `absent` says why the others are not there."""
+    """The contenders of this run; `absent` has the reasons for the others."""
 
     def __init__(self, *, with_peers: bool, engine: str = DEFAULT_ENGINE) -> None:
         self.engine = engine

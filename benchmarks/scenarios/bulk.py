@@ -1,7 +1,6 @@
-"""Filling a store in bulk, in a process of its own: conversation after conversation, a batch of 1,000 each.
+"""Fills a store in bulk, in a child process: conversation after conversation, in batches of 1,000.
 
-Only the calls are timed, not the making of the samples; closing counts, because work put off until then is
-work.
+Only the calls are timed, not the creation of the samples. Closing is included, because it may contain postponed work.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def name_of(number: int) -> str:
 
 
 def fill(key: str, place: Place, messages: int) -> float:
-    """Seconds that storing this many messages took."""
+    """Returns the seconds that storing this many messages took."""
     contender = load(key)(*place)
     return drive(contender, _fill(contender, messages // BATCH))
 
@@ -46,7 +45,7 @@ def verify_bulk(key: str, place: Place, messages: int) -> None:
 
 
 async def _verify(contender: Contender, conversations: int) -> None:
-    """Some conversations in full, and the end of each."""
+    """Verifies some conversations in full, and the end of each."""
     await contender.open()
     for number in range(0, conversations, max(1, conversations // 10)):
         await verify(contender, name_of(number), BATCH)

@@ -1,7 +1,7 @@
-"""Capture: a recorded turn beside the two appends that it makes, and how often a streamed reply is written.
+"""Capture: a recorded turn compared with its two appends, and the number of writes of a streamed reply.
 
-The appends are the same two messages with the same fields, made by hand. Of a stream of 2,000 pieces only the number of
-writes counts: the question, the first piece and the end, and one in each interval between them.
+The appends are the same two messages with the same fields. For a stream of 2,000 fragments, only the number of writes
+counts: the question, the first fragment, the end, and one in each interval.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from benchmarks.arena import Arena
 from benchmarks.contenders.product import Ours
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 from hansard import Message, Participant
@@ -34,7 +34,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
     rounds = arena.size(40, quick=5)
     ways = {APPENDS: by_hand, CAPTURED: by_capture}
     series = by_turns(
-        [StoredBranch(name, partial(portion, arena, ours, way, name), rounds) for name, way in ways.items()]
+        [TimedContender(name, partial(portion, arena, ours, way, name), rounds) for name, way in ways.items()]
     )
     for name in ways:
         arena.run(ours, verify(ours, name, rounds))
@@ -76,7 +76,7 @@ async def verify(ours: Ours, conversation: str, rounds: int) -> None:
 
 
 async def streamed(ours: Ours) -> tuple[int, float]:
-    """How many writes a streamed reply took, and how many its length allows."""
+    """Returns how many writes a streamed reply took, and how many its duration allows."""
     writes = 0
 
     def counted(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ async def streamed(ours: Ours) -> tuple[int, float]:
 
         return call
 
-    store = ours.store.user("reader")  # a view of its own, so that only this one is counted
+    store = ours.store.user("reader")  # a separate view, so that only its calls are counted
     store.append = counted(store.append)  # type: ignore[method-assign]
     store.update_message = counted(store.update_message)  # type: ignore[method-assign]
 

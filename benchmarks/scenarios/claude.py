@@ -1,6 +1,6 @@
-"""Claude's transcripts: appends through `claude_session_store`, beside `Store.append` of the same entries.
+"""Claude's transcripts: appends through `claude_session_store`, compared with `Store.append` of the same entries.
 
-A batch is what Claude's process mirrors of a turn: a question, an answer, and an entry that is no message.
+A batch is what Claude's process mirrors for a turn: a question, an answer, and an entry that is not a message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import TRANSCRIPT, transcript_batch
 
@@ -24,11 +24,11 @@ KEY = {"project_key": "benchmarks", "session_id": TRANSCRIPT}
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
-    arena.needs_files()
+    arena.require_files()
     entrants = [Direct(arena), Mirrored(arena)]
     try:
         rounds = arena.size(40, quick=5)
-        series = by_turns([StoredBranch(one.name, one.portion, rounds) for one in entrants])
+        series = by_turns([TimedContender(one.name, one.portion, rounds) for one in entrants])
         for one in entrants:
             arena.run_async(one.verify(rounds))
     finally:
@@ -80,13 +80,13 @@ class Direct:
 
 
 class Mirrored(Direct):
-    """The entries as Claude's process hands them over."""
+    """The entries as Claude's process sends them."""
 
     name = SESSIONS
 
     async def _open(self, url: str) -> Any:
         store = await super()._open(url)
-        # One for the life of a process, as the SDK's options hold it.
+        # One per process, as in the SDK's options.
         self._sessions = store.claude_session_store()
         return store
 

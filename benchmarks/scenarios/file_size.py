@@ -1,4 +1,4 @@
-"""What many messages of about 200 characters take on disk after closing: rows, ids, indexes, everything."""
+"""Disk space of many messages of about 200 characters after closing, including ids and indexes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGETS = {"sqlite": {("ours", "raw"): 1.3}}
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
-    arena.needs_files()
+    arena.require_files()
     messages = arena.size(1_000_000, quick=20_000)
     kinds = arena.roster.of(["raw", "ours", "openai-agents"])
     series = {kind.key: [bytes_per_message(arena, kind.key, messages)] for kind in kinds}
@@ -28,7 +28,7 @@ def bytes_per_message(arena: Arena, key: str, messages: int) -> float:
     in_child(fill, key, place, messages)
     size = size_of(place[0].parent)
     in_child(verify_bulk, key, place, messages)
-    arena.forget(place)
+    arena.discard(place)
     return size / messages
 
 

@@ -1,8 +1,8 @@
-"""A LangGraph graph in a long thread: what its checkpointer costs a turn, through langgraph itself.
+"""A LangGraph graph in a long thread: the cost of its checkpointer per turn, through langgraph itself.
 
-A graph of one node that answers, on an unchanged `MessagesState`. A turn is a question and an answer of 500 characters
-each; langgraph reads the newest checkpoint, puts three and stores the writes of two tasks. Counted is the time from
-each call of the checkpointer to its return, and not what the graph itself does.
+The graph has one node that answers, on an unchanged `MessagesState`. A turn is a question and an answer of 500
+characters each; langgraph reads the newest checkpoint, puts three and stores the writes of two tasks. Only the calls of
+the checkpointer are timed, not the graph itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import Contender
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 
@@ -29,14 +29,14 @@ def run(arena: Arena) -> Iterator[Comparison]:
     turns = arena.size(1_000, quick=50)
     rounds = arena.size(20, quick=3)
     entrants = [Entrant(arena, one, turns) for one in arena.enter(OURS, THEIRS)]
-    series = by_turns([StoredBranch(one.contender.key, one.portion, rounds) for one in entrants])
+    series = by_turns([TimedContender(one.contender.key, one.portion, rounds) for one in entrants])
     for one in entrants:
         one.verify(2 * (turns + rounds + 1))
     yield Judge(arena.roster, f"{TITLE} {turns:,}", series).compare(OURS, THEIRS, TARGET)
 
 
 class Entrant:
-    """A saver with a long thread in it, and a graph that goes on."""
+    """A saver with a long thread, and a graph that continues it."""
 
     def __init__(self, arena: Arena, contender: Contender, turns: int) -> None:
         self.arena = arena
@@ -84,7 +84,7 @@ def _graph(saver: Any) -> Any:
 
 
 async def _fill(saver: Any, turns: int) -> None:
-    """The thread as a graph would have left it, in one checkpoint."""
+    """Stores the thread as a graph would have, in one checkpoint."""
     base = importlib.import_module("langgraph.checkpoint.base")
     kinds = importlib.import_module("langchain_core.messages")
     checkpoint = base.empty_checkpoint()

@@ -1,4 +1,4 @@
-"""Making a conversation of a given length, and checking that a contender kept it: every message once, in order."""
+"""Creates a conversation of a given length, and verifies that every message is stored once and in order."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ async def fill(contender: Contender, conversation: str, count: int) -> None:
 
 
 async def verify(contender: Contender, conversation: str, count: int) -> None:
-    """The conversation holds the samples 0 to count, and nothing else."""
+    """Verifies that the conversation contains the samples 0 to `count`, and nothing else."""
     found = contender.texts(await contender.last(conversation, count + 1))
     verify_numbers(contender, conversation, found, range(count))
 
 
 async def verify_last(contender: Contender, conversation: str, count: int, last: int) -> None:
-    """The newest messages of a conversation of that length are the right ones."""
+    """Verifies the newest messages of a conversation of that length."""
     found = contender.texts(await contender.last(conversation, last))
     verify_numbers(contender, conversation, found, range(max(0, count - last), count))
 

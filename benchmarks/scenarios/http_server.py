@@ -1,8 +1,8 @@
-"""The server on loopback, beside a bare route of the same stack that does nothing but decode and answer.
+"""The server on loopback, compared with a bare route of the same stack that only decodes and answers.
 
-Appends over 64 connections at once; then one awaited append, and one read of 50 messages, against what the Store itself
-takes and twice the bare route. Servers and client are processes of their own; the client writes raw HTTP. The part
-about single requests comes first: the index is filled behind many appends, which would run beside it.
+Appends over 64 connections; and single appends and reads of 50 messages, compared with the Store itself plus twice the
+bare route. Servers and client are separate processes; the client writes raw HTTP. Single requests are measured first,
+because the index is filled after many appends and would disturb them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
-from benchmarks.measure import StoredBranch, by_turns
+from benchmarks.measure import TimedContender, by_turns
 from benchmarks.report import Comparison, Judge
 
 TITLE = "served over HTTP"
@@ -24,7 +24,7 @@ ALONE_TARGET = 1.0
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
-    arena.needs_files()
+    arena.require_files()
     try:
         from benchmarks import server
     except ModuleNotFoundError as error:
@@ -38,8 +38,8 @@ def run(arena: Arena) -> Iterator[Comparison]:
             rounds = arena.size(9, quick=2)
             series = by_turns(
                 [
-                    StoredBranch(OURS, partial(_alone, address, request, count), rounds),
-                    StoredBranch(ALLOWED, partial(own.allowed, what, bare, request, count), rounds),
+                    TimedContender(OURS, partial(_alone, address, request, count), rounds),
+                    TimedContender(ALLOWED, partial(own.allowed, what, bare, request, count), rounds),
                 ]
             )
             yield Judge(arena.roster, f"{TITLE}: {what}", series).compare(OURS, ALLOWED, ALONE_TARGET)
@@ -53,7 +53,7 @@ def _alone(address: str, request: bytes, count: int, _round: int) -> float:
 
 
 class _Own:
-    """The Store's own times, on a file of its own."""
+    """The Store's own times, on a separate file."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -75,6 +75,6 @@ def _busy(arena: Arena, address: str, bare: str) -> Comparison:
 
     rounds = arena.size(9, quick=2)
     series = by_turns(
-        [StoredBranch(OURS, partial(cost, address), rounds), StoredBranch(BARE, partial(cost, bare), rounds)]
+        [TimedContender(OURS, partial(cost, address), rounds), TimedContender(BARE, partial(cost, bare), rounds)]
     )
     return Judge(arena.roster, f"{TITLE}: append, {CONNECTIONS} connections", series).compare(OURS, BARE, BUSY_TARGET)

@@ -1,7 +1,7 @@
-"""What search costs a writer: W1 and W2 with the index and without, as the caller waits and until it has caught up.
+"""The cost of search for a writer: W1 and W2 with and without the index, until the caller returns and until indexed.
 
-The index is filled behind the appends. A round of W1 ends when it has caught up, outside the clock, so that no lane
-pays for another's.
+The index is filled after the appends. A round of W1 ends when it has caught up, which is not timed, so that no
+contender pays for another.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.scenarios import searched
+from benchmarks.scenarios import search_corpus
 from hansard import Store, connect
 
 TITLE = "what search costs a writer"
@@ -24,7 +24,7 @@ SLICE = 100
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
-    arena.needs_files()
+    arena.require_files()
     yield one_by_one(arena)
     yield from together(arena)
 
@@ -32,14 +32,14 @@ def run(arena: Arena) -> Iterator[Comparison]:
 async def _opened(url: str, *, search: bool) -> Store:
     store = await connect(url)
     backend: Any = store.backend
-    # No option turns search off: this is for measuring alone.
+    # There is no option to disable search: this is only for measurements.
     backend.storage.engine._writer.lists_for_search = search
     return store
 
 
 def one_by_one(arena: Arena) -> Comparison:
     stores = {name: arena.run_async(_opened(arena.place()[1], search=name == WITH)) for name in (WITH, WITHOUT)}
-    texts = [searched.latin(number) for number in range(SLICE)]
+    texts = [search_corpus.latin(number) for number in range(SLICE)]
 
     async def portion(store: Store) -> float:
         begin = perf_counter()
@@ -52,7 +52,7 @@ def one_by_one(arena: Arena) -> Comparison:
     rounds = arena.size(20, quick=5)
     series = by_turns(
         [
-            StoredBranch(name, lambda _round, store=store: arena.run_async(portion(store)), rounds)  # type: ignore[misc]
+            TimedContender(name, lambda _round, store=store: arena.run_async(portion(store)), rounds)  # type: ignore[misc]
             for name, store in stores.items()
         ]
     )
@@ -75,7 +75,7 @@ def together(arena: Arena) -> Iterator[Comparison]:
 
 
 async def _together(url: str, *, search: bool) -> tuple[float, float]:
-    texts = [searched.latin(number) for number in range(TASKS * EACH)]
+    texts = [search_corpus.latin(number) for number in range(TASKS * EACH)]
     store = await _opened(url, search=search)
 
     async def task(number: int) -> None:

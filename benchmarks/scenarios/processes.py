@@ -1,10 +1,10 @@
 """Eight processes write one file at once, and one more reads.
 
-Each writer appends by turns to a conversation of its own and to one that all share. Afterwards every message is
-there once, and each writer's messages stand in the shared conversation in the order in which it wrote them. The
+Each writer appends in turn to its own conversation and to one that all share. Afterwards, every message must be stored
+once, and each writer's messages must be in the shared conversation in the order in which it wrote them. The
 reader's slowest percent is compared with the same on the quiet file before. The reference's writers do not
-share a conversation: it keeps counters in memory. Eight writers on few processors also wait for a processor;
-the reference shows how much.
+share a conversation, because it has counters in memory. Eight writers on few processors also wait for a processor;
+the reference shows how long.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from benchmarks.measure import Series, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import number_of, sample
 from benchmarks.scenarios.history import fill
-from benchmarks.scenarios.reading import slowest_percent
+from benchmarks.scenarios.read_timing import slowest_percent
 
 TITLE = "8 processes write one file"
 WRITERS = 8
 SHARED, READ = "processes-shared", "processes-read"
 TARGET = 10.0
 STRIDE = 1_000_000
-"""In the shared conversation, a writer numbers its messages from its own multiple of this."""
+"""In the shared conversation, each writer numbers its messages from a multiple of this."""
 PATIENCE = 120
 
 Place = tuple[Path, str]
@@ -38,7 +38,7 @@ Span = tuple[float, float]
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
-    arena.needs_files()
+    arena.require_files()
     series = {kind.key: Session(arena, kind).series() for kind in arena.roster.of(["ours", "raw"])}
     appends = {key: found["append"] for key, found in series.items()}
     yield Judge(arena.roster, f"{TITLE}, append", appends).compare("ours", "raw")
@@ -50,7 +50,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
 
 
 class Session:
-    """Rounds of eight writers at one contender, each round on a fresh file."""
+    """Rounds of eight writers for one contender, each round on a new file."""
 
     def __init__(self, arena: Arena, kind: type[Contender]) -> None:
         self.arena = arena
@@ -100,7 +100,7 @@ _start: Barrier | None = None
 
 
 def remember(barrier: Barrier) -> None:
-    """In a child, before its work: a barrier can be handed over only while the process is made."""
+    """Stores the barrier in a child before its work: it can only be passed when the process is created."""
     global _start  # noqa: PLW0603
     _start = barrier
 

@@ -1,4 +1,4 @@
-"""Timing single reads, for scenarios that ask how slow the slowest are."""
+"""Times single reads, for scenarios about the slowest ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PAUSE = 0.0005
 
 
 async def slowest_percent(contender: Contender, conversation: str, more: Callable[[int], bool]) -> float:
-    """The 99th percentile of reading the last 50, in microseconds; reads on while `more(reads so far)`.
+    """Returns the 99th percentile of reading the last 50, in microseconds. Reads while `more(reads so far)`.
 
-    After each read comes a pause, for whoever else wants the loop or the processor.
+    Pauses after each read, so that other tasks and processes can run.
     """
     costs: list[float] = []
     while more(len(costs)):

@@ -1,7 +1,7 @@
 """W1, W2 and W3 on a Redis server that syncs its log before it answers (`appendfsync always`), started for this run.
 
-The reference of all three is the bare command: an RPUSH a message, an LRANGE a read, one call after another or, in W2,
-64 tasks that each await their own.
+The reference of all three is the bare command: an RPUSH per message, an LRANGE per read, one call after another or, in
+W2, 64 tasks that each await their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import Contender, NotAvailable
-from benchmarks.measure import Series, StoredBranch, by_turns
+from benchmarks.measure import Series, TimedContender, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import samples
 from benchmarks.scenarios import w1_sequential, w2_concurrent, w3_last
@@ -55,7 +55,7 @@ def _workloads(arena: Arena, url: str, kinds: list[type[Contender]]) -> Iterator
 def _sequential(arena: Arena, url: str, kinds: list[type[Contender]]) -> Series:
     rounds = arena.size(20, quick=4)
     entrants = [w1_sequential.Entrant(arena, arena.open_at(kind, url), rounds) for kind in kinds]
-    series = by_turns([StoredBranch(one.contender.key, one.portion, rounds) for one in entrants])
+    series = by_turns([TimedContender(one.contender.key, one.portion, rounds) for one in entrants])
     for one in entrants:
         arena.run(one.contender, verify(one.contender, w1_sequential.CONVERSATION, one.written))
     return series
@@ -69,7 +69,7 @@ def _concurrent(arena: Arena, url: str, kinds: list[type[Contender]]) -> Series:
         contender = arena.open_at(kind, url)
         return arena.run(contender, w2_concurrent.timed_tasks(contender, samples(each + 1)))
 
-    return by_turns([StoredBranch(kind.key, partial(portion, kind), rounds) for kind in kinds])
+    return by_turns([TimedContender(kind.key, partial(portion, kind), rounds) for kind in kinds])
 
 
 def _last(arena: Arena, url: str, kinds: list[type[Contender]], length: int) -> Series:
@@ -80,6 +80,6 @@ def _last(arena: Arena, url: str, kinds: list[type[Contender]], length: int) -> 
         arena.run(contender, fill(contender, name, length))
         arena.run(contender, verify_last(contender, name, length, w3_last.LAST))
         branches.append(
-            StoredBranch(kind.key, partial(w3_last.portion, arena, contender, name), arena.size(40, quick=5))
+            TimedContender(kind.key, partial(w3_last.portion, arena, contender, name), arena.size(40, quick=5))
         )
     return by_turns(branches)

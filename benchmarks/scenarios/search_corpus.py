@@ -1,7 +1,7 @@
-"""What W6 searches: texts with words of known frequency, in our store and in a plain FTS5 table.
+"""The corpus of W6: texts with words of known frequency, in our store and in a plain FTS5 table.
 
-A million of them take minutes to write, so such stores are kept in `build/` and used again by the next run, as long as
-the schema and the terms of the index are the same.
+A million texts take minutes to write, so stores are kept in `build/` and reused by the next run, as long as the schema
+and the terms of the index are the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BIG = "big"
 """The conversation that is searched."""
 KEPT = Path("build/w6")
 _RECIPE = 1
-"""Grows when other stores would be built."""
+"""Must be increased when the built stores change."""
 WORDS = {"rare": "zanzibar", "1 %": "lighthouse", "common": "river"}
 _EVERY = {"zanzibar": 5_000, "lighthouse": 100, "river": 2}
 _BATCH = 100
@@ -38,7 +38,7 @@ Text = Callable[[int], str]
 
 @cache
 def _vocabulary() -> tuple[list[str], list[float]]:
-    """Ten thousand words, their frequencies falling as those of a language do."""
+    """Returns ten thousand words with frequencies like those of a language."""
     chance = random.Random(6)
     words = ["".join(chance.choices("abdefgiklmnoprstuvz", k=chance.randint(3, 9))) for _ in range(10_000)]
     return words, list(accumulate(1 / rank for rank in range(1, len(words) + 1)))
@@ -60,7 +60,7 @@ def chinese(number: int) -> str:
 
 
 def batches(messages: int) -> Iterator[tuple[str, range]]:
-    """A hundredth of all messages lies in one conversation, among the others; those have a thousand each."""
+    """Yields batches: one percent of all messages in one conversation, the others in conversations of a thousand."""
     for start in range(0, messages, _BATCH):
         at = start // _BATCH
         yield (BIG if at % 100 == 0 else f"c{start // 1000}"), range(start, start + _BATCH)
@@ -74,7 +74,7 @@ async def fill(store: Store, messages: int, text: Text = latin) -> None:
 
 
 def grown(path: Path, messages: int, text: Text = latin) -> Path:
-    """Our store, indexed a little at a time, as one that is talked to all day."""
+    """Builds our store, indexed in small steps, as in daily use."""
     batch = index.SHORT_PASS
     with sync.connect(f"sqlite:///{path}?durability=normal") as store:
         backend: Any = store.backend
@@ -86,7 +86,7 @@ def grown(path: Path, messages: int, text: Text = latin) -> Path:
 
 
 def built(path: Path, messages: int, text: Text = latin) -> Path:
-    """Our store at that place, filled."""
+    """Builds our store at that path."""
 
     async def build() -> None:
         async with connect(f"sqlite:///{path}") as store:
@@ -96,8 +96,8 @@ def built(path: Path, messages: int, text: Text = latin) -> Path:
     return path
 
 
-def kept(name: str, messages: int, build: Callable[[Path, int], object]) -> Path:
-    """A store that an earlier run has built, or this one builds."""
+def stored_copy(name: str, messages: int, build: Callable[[Path, int], object]) -> Path:
+    """Returns a store that an earlier run has built, or builds it."""
     made_by = [str(_RECIPE), str(VERSION), *(each.checksum for each in schema.migrations())]
     digest = hashlib.sha256(" ".join(made_by).encode()).hexdigest()[:12]
     path = KEPT / f"{name}-{messages}-{digest}.db"
@@ -105,25 +105,25 @@ def kept(name: str, messages: int, build: Callable[[Path, int], object]) -> Path
         KEPT.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(f".{os.getpid()}")
         build(half, messages)
-        settle(half)
+        checkpoint(half)
         half.rename(path)
     return path
 
 
-def settle(path: Path) -> None:
-    """Everything in the one file."""
+def checkpoint(path: Path) -> None:
+    """Moves everything from the write-ahead log to the file."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
 
 
 def copied(path: Path, target: Path) -> Path:
-    settle(path)
+    checkpoint(path)
     return Path(shutil.copyfile(path, target))
 
 
 class Raw:
-    """FTS5 with the same rows under a packed key, so that a conversation is a range of it."""
+    """FTS5 with the same rows and packed keys, so that a conversation is a range of keys."""
 
     def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
@@ -171,7 +171,7 @@ def text_bytes(path: Path) -> int:
 
 
 def index_bytes(path: Path) -> int:
-    """The pages of everything that is there for search, without what was reserved beyond."""
+    """Returns the bytes of the search tables and indexes, without reserved space."""
     return _one(
         path, "SELECT sum(pgsize) FROM dbstat WHERE name LIKE 'search%' OR name LIKE 'sqlite_autoindex_search%'"
     )

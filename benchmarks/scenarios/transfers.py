@@ -1,4 +1,4 @@
-"""Moving a whole store of ours: to a file, from a file, to another store. Each function is the work of a process."""
+"""Exports, imports and copies a whole store of ours. Each function runs in its own process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offers(method: str) -> bool:
-    """Whether our store has this method."""
+    """Whether our Store has this method."""
     try:
         load("ours")
     except NotAvailable:

@@ -1,4 +1,4 @@
-"""W10: a history of plain text in each provider's words, at most 10 microseconds of processor time a message."""
+"""W10: conversion of a plain-text history to each provider's format, at most 10 us of CPU time per message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import process_time
 
 from benchmarks.arena import Arena
 from benchmarks.contenders.product import as_messages
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import samples
 from hansard import Message, formats
@@ -21,8 +21,8 @@ ALLOWED, MOST = "10 us a message", 10.0
 def run(arena: Arena) -> Iterator[Comparison]:
     messages = [Message(one.role, one.content, format="text") for one in as_messages(samples(MESSAGES))]
     rounds = arena.size(40, quick=5)
-    branches = [StoredBranch(format, partial(timed, messages, format), rounds) for format in formats.FORMATS]
-    series = {**by_turns(branches), ALLOWED: [MOST] * rounds}
+    timed_contenders = [TimedContender(format, partial(timed, messages, format), rounds) for format in formats.FORMATS]
+    series = {**by_turns(timed_contenders), ALLOWED: [MOST] * rounds}
     judge = Judge(arena.roster, TITLE, series)
     for format in formats.FORMATS:
         yield judge.compare(format, ALLOWED, 1.0)

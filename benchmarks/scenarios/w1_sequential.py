@@ -1,8 +1,7 @@
 """W1: appends to one conversation, each awaited before the next, so that each pays for its own commit.
 
-All stores are open at once and append slices of 100 in turn; the ratio is taken per round. langgraph starts in
-the middle of its history: its cost grows with the length, and its few operations would show only the cheap
-beginning.
+All stores are open at once and append slices of 100 in turn; the ratio is computed per round. langgraph starts in the
+middle of its history: its cost grows with the length, and its few operations would show only the cheap beginning.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import ADAPTERS, PEERS, Contender
-from benchmarks.measure import StoredBranch, by_turns
+from benchmarks.measure import TimedContender, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import Sample, samples
 from benchmarks.scenarios.history import fill, verify
@@ -35,14 +34,14 @@ TARGETS = {
 def run(arena: Arena) -> Iterator[Comparison]:
     rounds = arena.size(20, quick=4)
     entrants = [Entrant(arena, one, rounds) for one in arena.enter("raw", "ours", "blocking", *PEERS, *ADAPTERS)]
-    series = by_turns([StoredBranch(one.contender.key, one.portion, rounds) for one in entrants])
+    series = by_turns([TimedContender(one.contender.key, one.portion, rounds) for one in entrants])
     for one in entrants:
         arena.run(one.contender, verify(one.contender, CONVERSATION, one.written))
     yield from Judge(arena.roster, TITLE, series).standings(TARGETS)
 
 
 class Entrant:
-    """A contender and how far it has written."""
+    """A contender and its number of written messages."""
 
     def __init__(self, arena: Arena, contender: Contender, rounds: int) -> None:
         self.arena = arena

@@ -1,8 +1,7 @@
-"""W2: 64 tasks, a conversation each, 100 appends one after another; all in one file.
+"""W2: 64 tasks with a conversation each, 100 sequential appends per task, all in one file.
 
-The reference commits 64 rows a transaction, which is the most that waiting writers can share. Each repetition
-starts on empty stores, and every conversation gets a first message before the clock starts, so that nobody pays
-for making it.
+The reference commits 64 rows per transaction, the most that waiting writers can share. Each repetition starts with
+empty stores, and every conversation gets a first message before the timing, so that its creation is not timed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import Contender, Reference
-from benchmarks.measure import StoredBranch, by_turns
+from benchmarks.measure import TimedContender, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import Sample, samples
 from benchmarks.scenarios.history import verify
@@ -33,7 +32,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
     each = arena.size(100, quick=20)
     kinds = arena.roster.of(["raw", "ours", "openai-agents", "langchain", "our-openai-agents"])
     branches = [
-        StoredBranch(kind.key, partial(portion, arena, kind, max(1, each // kind.thrift)), repetitions)
+        TimedContender(kind.key, partial(portion, arena, kind, max(1, each // kind.thrift)), repetitions)
         for kind in kinds
     ]
     yield from Judge(arena.roster, TITLE, by_turns(branches)).standings(TARGETS)

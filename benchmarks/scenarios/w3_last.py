@@ -1,6 +1,6 @@
 """W3: the last 50 messages of conversations of three lengths, all in one file.
 
-The cost must depend on the 50 and not on the length, so the longest is also compared with the shortest. Peers
+The cost must depend on the 50 messages and not on the length, so the longest is also compared with the shortest. Peers
 that load the whole history are left out of the longest.
 """
 
@@ -12,7 +12,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import ADAPTERS, PEERS, Contender
-from benchmarks.measure import Series, StoredBranch, by_turns
+from benchmarks.measure import Series, TimedContender, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.scenarios.history import fill, verify_last
 
@@ -33,21 +33,23 @@ FLAT = 1.25
 def run(arena: Arena) -> Iterator[Comparison]:
     lengths = [100, 1_000, 5_000] if arena.options.quick else [100, 10_000, 100_000]
     entrants = arena.enter("raw", "ours", *PEERS, *ADAPTERS)
-    branches = [branch for one in entrants for branch in lanes_of(arena, one, lengths)]
-    series = by_turns(branches)
+    timed_contenders = [
+        timed_contender for one in entrants for timed_contender in contenders_by_length(arena, one, lengths)
+    ]
+    series = by_turns(timed_contenders)
     for length in lengths:
         judge = Judge(arena.roster, f"{TITLE} of {length:,}", at(series, length))
         yield from judge.standings(TARGETS)
     yield flatness(arena, series, lengths)
 
 
-def lanes_of(arena: Arena, contender: Contender, lengths: list[int]) -> Iterator[StoredBranch]:
+def contenders_by_length(arena: Arena, contender: Contender, lengths: list[int]) -> Iterator[TimedContender]:
     for length in lengths if contender.thrift == 1 else lengths[:-1]:
         arena.run(contender, fill(contender, name_of(length), length))
         arena.run(contender, verify_last(contender, name_of(length), length, LAST))
-        lane_name = f"{contender.key}@{length}"
+        timed_name = f"{contender.key}@{length}"
         rounds = arena.size(40, quick=5) if contender.thrift == 1 else 5
-        yield StoredBranch(lane_name, partial(portion, arena, contender, name_of(length)), rounds)
+        yield TimedContender(timed_name, partial(portion, arena, contender, name_of(length)), rounds)
 
 
 def portion(arena: Arena, contender: Contender, conversation: str, _round: int) -> float:
@@ -56,7 +58,7 @@ def portion(arena: Arena, contender: Contender, conversation: str, _round: int) 
 
 
 async def timed_reads(contender: Contender, conversation: str, reads: int) -> float:
-    # The first read after another lane's turn finds its pages gone from the processor's cache; it is not timed.
+    # The first read after another contender's turn has a cold CPU cache, so it is not timed.
     await contender.last(conversation, LAST)
     begin = perf_counter()
     for _ in range(reads):
@@ -70,7 +72,11 @@ def name_of(length: int) -> str:
 
 def at(series: Series, length: int) -> Series:
     suffix = f"@{length}"
-    return {branch.removesuffix(suffix): costs for branch, costs in series.items() if branch.endswith(suffix)}
+    return {
+        timed_contender.removesuffix(suffix): costs
+        for timed_contender, costs in series.items()
+        if timed_contender.endswith(suffix)
+    }
 
 
 def flatness(arena: Arena, series: Series, lengths: list[int]) -> Comparison:

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import ADAPTERS, PEERS, Contender
-from benchmarks.measure import StoredBranch, by_turns
+from benchmarks.measure import TimedContender, by_turns
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 from benchmarks.scenarios.history import fill, verify, verify_numbers
@@ -31,7 +31,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
     length = arena.size(10_000, quick=1_000)
     rounds = arena.size(25, quick=5)
     entrants = [Entrant(arena, one, length) for one in arena.enter("raw", "ours", *PEERS, *ADAPTERS)]
-    series = by_turns([StoredBranch(one.contender.key, one.portion, one.rounds(rounds)) for one in entrants])
+    series = by_turns([TimedContender(one.contender.key, one.portion, one.rounds(rounds)) for one in entrants])
     for one in entrants:
         arena.run(one.contender, verify(one.contender, CONVERSATION, one.written))
     yield from Judge(arena.roster, f"{TITLE} at {length:,}", series).standings(TARGETS)

@@ -1,6 +1,6 @@
 """W5: the newest 50 conversations of one user, among those of a hundred users.
 
-No peer is here: openai-agents and langgraph have no listing by user, and google-adk's has no limit.
+There are no peers: openai-agents and langgraph cannot list by user, and google-adk's listing has no limit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from time import perf_counter
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import Lister
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import sample
 
@@ -30,13 +30,13 @@ def run(arena: Arena) -> Iterator[Comparison]:
         arena.run(one, fill(one, each))
         arena.run(one, verify(one, each))
     rounds = arena.size(40, quick=5)
-    series = by_turns([StoredBranch(one.key, partial(portion, arena, one), rounds) for one in entrants])
+    series = by_turns([TimedContender(one.key, partial(portion, arena, one), rounds) for one in entrants])
     title = f"{TITLE}, {each:,} among {each * USERS:,}"
     yield from Judge(arena.roster, title, series).standings(TARGETS)
 
 
 async def fill(lister: Lister, each: int) -> None:
-    """One conversation of every user at a time: so those of one user follow each other, and their order is certain."""
+    """Creates one conversation of every user at a time, so that the order of a user's conversations is certain."""
     for number in range(each):
         owners = {name_of(user, number): f"u_{user}" for user in range(USERS)}
         await lister.start(owners, sample(number))
@@ -57,7 +57,7 @@ def portion(arena: Arena, lister: Lister, _round: int) -> float:
 
 
 async def timed_calls(lister: Lister) -> float:
-    # As in W3, the first call after another lane's turn is not timed.
+    # As in W3, the first call after another contender's turn is not timed.
     await lister.newest(USER, LISTED)
     begin = perf_counter()
     for _ in range(CALLS):

@@ -1,7 +1,7 @@
-"""W6 on PostgreSQL: the same words, beside a plain table with a tsvector under GIN and an index of times.
+"""W6 on PostgreSQL: the same words, compared with a plain table with a tsvector under GIN and an index of times.
 
-The reference keeps statistics (ANALYZE), so that its planner may choose between its two indexes by how common a word
-is. It has one tenant, no owners, no branches, and no words but those between spaces. Both are asked on one event loop.
+The reference has statistics (ANALYZE), so that its planner can choose an index by how common a word is. It has one
+tenant, no owners and no branches, and splits words at spaces only. Both run on one event loop.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.scenarios import searched
+from benchmarks.scenarios import search_corpus
 from hansard import Store, connect
 
 # By name, so that types are the same whether or not the package is installed.
@@ -59,8 +59,8 @@ class Raw:
 
     async def fill(self, messages: int) -> None:
         await self.connection.execute(_TABLE.format(self.schema))
-        for conversation, numbers in searched.batches(messages):
-            texts = [searched.latin(number) for number in numbers]
+        for conversation, numbers in search_corpus.batches(messages):
+            texts = [search_corpus.latin(number) for number in numbers]
             await self.connection.execute(_ADD.format(self.schema), conversation, list(numbers), texts)
         await self.rebuild()
 
@@ -73,7 +73,7 @@ class Raw:
         )
 
     async def find(self, sql: str, word: str, *, in_big: bool) -> list[Any]:
-        where = f" AND conversation = '{searched.BIG}'" if in_big else ""
+        where = f" AND conversation = '{search_corpus.BIG}'" if in_big else ""
         found: list[Any] = await self.connection.fetch(sql.format(self.schema, where, LIMIT), word)
         return found
 
@@ -92,7 +92,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
     store = arena.run_async(_opened(_in_schema(url, name)))
     raw = Raw(connection, f"{name}_raw")
     try:
-        arena.run_async(searched.fill(store, messages))
+        arena.run_async(search_corpus.fill(store, messages))
         arena.run_async(raw.fill(messages))
         arena.run_async(_vacuumed(connection, name, raw))
         for scope, in_big in (("a conversation", True), ("everything", False)):
@@ -116,13 +116,13 @@ async def _opened(url: str) -> Store:
 
 
 async def _vacuumed(connection: Any, name: str, raw: Raw) -> None:
-    """As autovacuum leaves them both after a while."""
+    """Vacuums both, as autovacuum would after a while."""
     for table in (f"{name}.messages", f"{name}.search", f"{name}.search_queue", f"{raw.schema}.message"):
         await connection.execute(f"VACUUM ANALYZE {table}", timeout=600)
 
 
 def searches(arena: Arena, store: Store, raw: Raw, scope: str, *, in_big: bool) -> Iterator[Comparison]:
-    conversation = searched.BIG if in_big else None
+    conversation = search_corpus.BIG if in_big else None
 
     async def ours(word: str, order: Any) -> list[str]:
         options = {"conversation_id": conversation, "order": order, "limit": LIMIT, "token_cap": None}
@@ -131,7 +131,7 @@ def searches(arena: Arena, store: Store, raw: Raw, scope: str, *, in_big: bool) 
     async def theirs(word: str, sql: str) -> list[str]:
         return [row["text"] for row in await raw.find(sql, word, in_big=in_big)]
 
-    for name, word in searched.WORDS.items():
+    for name, word in search_corpus.WORDS.items():
         found = arena.run_async(ours(word, "newest"))
         check(found == arena.run_async(theirs(word, _NEWEST)), f"{word}: other messages than GIN's")
         title = f"{TITLE}, {name} word in {scope}"
@@ -155,7 +155,7 @@ def _timed(
         return arena.run_async(portion(call))
 
     rounds = arena.size(20, quick=5)
-    return by_turns([StoredBranch(name, partial(turn, call), rounds) for name, call in calls_by_name.items()])
+    return by_turns([TimedContender(name, partial(turn, call), rounds) for name, call in calls_by_name.items()])
 
 
 def rebuild(arena: Arena, store: Store, raw: Raw, messages: int) -> Comparison:
@@ -175,13 +175,13 @@ def rebuild(arena: Arena, store: Store, raw: Raw, messages: int) -> Comparison:
 
     rounds = arena.size(2, quick=2)
     series = by_turns(
-        [StoredBranch(OURS, partial(turn, anew), rounds), StoredBranch(GIN, partial(turn, raw_anew), rounds)]
+        [TimedContender(OURS, partial(turn, anew), rounds), TimedContender(GIN, partial(turn, raw_anew), rounds)]
     )
     return Judge(arena.roster, f"{TITLE}, rebuild", series).compare(OURS, GIN, 4.0)
 
 
 def appends(arena: Arena, url: str) -> Comparison:
-    """W2 with search, and what is still to do when the last caller has been answered."""
+    """W2 with search, and the remaining indexing after the last caller has returned."""
     found = [arena.run_async(_appends(url, number)) for number in range(arena.size(7, quick=3))]
     series = {WAITED: [waited for waited, _ in found], CAUGHT_UP: [whole for _, whole in found]}
     return Judge(arena.roster, f"{TITLE}, {TASKS} tasks append", series).compare(CAUGHT_UP, WAITED, 2.5)
@@ -189,7 +189,7 @@ def appends(arena: Arena, url: str) -> Comparison:
 
 async def _appends(url: str, round_: int) -> tuple[float, float]:
     async with connect(url) as store:
-        texts = [searched.latin(number) for number in range(TASKS * EACH)]
+        texts = [search_corpus.latin(number) for number in range(TASKS * EACH)]
 
         async def task(number: int) -> None:
             for turn in range(EACH):

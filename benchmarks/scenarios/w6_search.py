@@ -1,7 +1,7 @@
-"""W6: search. Words of known frequency in one conversation and over everything, beside a plain FTS5 table.
+"""W6: search for words of known frequency in one conversation and over everything, compared with a plain FTS5 table.
 
-No peer is here: none searches its messages. Ours is asked through the blocking API, as FTS5 is, and through the async
-one. What search costs a writer is measured by `indexing`. On PostgreSQL, see `w6_postgres`.
+There are no peers: none can search messages. Ours is measured through the blocking API, like FTS5, and through the
+async one. `indexing` measures the cost of search for writers. For PostgreSQL, see `w6_postgres`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.scenarios import searched, w6_postgres
-from benchmarks.scenarios.searched import Raw, Text
+from benchmarks.scenarios import search_corpus, w6_postgres
+from benchmarks.scenarios.search_corpus import Raw, Text
 from hansard import Store, connect, sync
 
 TITLE = "W6 search"
@@ -28,15 +28,15 @@ def run(arena: Arena) -> Iterator[Comparison]:
     if arena.options.url.startswith(("postgresql:", "postgres:")):
         yield from w6_postgres.run(arena)
         return
-    arena.needs_files()
+    arena.require_files()
     messages = arena.size(1_000_000, quick=20_000)
     ours, theirs = (arena.place()[0].with_suffix(".db") for _ in range(2))
     if arena.options.quick:
-        searched.built(ours, messages)
+        search_corpus.built(ours, messages)
         Raw.build(theirs, messages)
     else:
-        searched.copied(searched.kept("hansard", messages, searched.built), ours)
-        searched.copied(searched.kept("fts5", messages, Raw.build), theirs)
+        search_corpus.copied(search_corpus.stored_copy("hansard", messages, search_corpus.built), ours)
+        search_corpus.copied(search_corpus.stored_copy("fts5", messages, Raw.build), theirs)
     raw = Raw(theirs)
     with sync.connect(f"sqlite:///{ours}") as store:
         yield from searches(arena, f"sqlite:///{ours}", store, raw)
@@ -53,24 +53,26 @@ def searches(arena: Arena, url: str, blocking: sync.Store, raw: Raw) -> Iterator
     store = arena.run_async(_opened(url))
     try:
         for scope, in_big in (("a conversation", True), ("everything", False)):
-            for name, word in searched.WORDS.items():
+            for name, word in search_corpus.WORDS.items():
                 _check(blocking, raw, word, in_big=in_big)
                 title = f"{TITLE}, {name} word in {scope}"
-                branches = {
-                    OURS: partial(_slice, partial(searched.search, blocking, word, in_big=in_big, order="newest")),
+                calls_by_name = {
+                    OURS: partial(_slice, partial(search_corpus.search, blocking, word, in_big=in_big, order="newest")),
                     ASYNC: lambda calls, word=word, in_big=in_big: arena.run_async(
                         _awaited(store, word, calls, in_big=in_big)
                     ),
                     FTS5: partial(_slice, partial(raw.newest, word, in_big=in_big)),
                 }
-                judge = Judge(arena.roster, f"{title}, newest", _timed(arena, branches))
+                judge = Judge(arena.roster, f"{title}, newest", _timed(arena, calls_by_name))
                 yield judge.compare(OURS, FTS5, 2.0)
                 yield judge.compare(ASYNC, FTS5, 2.0)
-                branches = {
-                    OURS: partial(_slice, partial(searched.search, blocking, word, in_big=in_big, order="relevance")),
+                calls_by_name = {
+                    OURS: partial(
+                        _slice, partial(search_corpus.search, blocking, word, in_big=in_big, order="relevance")
+                    ),
                     BM25: partial(_slice, partial(raw.best, word, in_big=in_big)),
                 }
-                series = _timed(arena, branches, calls=1, rounds=arena.size(7, quick=3))
+                series = _timed(arena, calls_by_name, calls=1, rounds=arena.size(7, quick=3))
                 yield Judge(arena.roster, f"{title}, best", series).compare(OURS, BM25)
     finally:
         arena.run_async(store.close())
@@ -81,14 +83,14 @@ async def _opened(url: str) -> Store:
 
 
 def _check(store: sync.Store, raw: Raw, word: str, *, in_big: bool) -> None:
-    found = [hit.message.content for hit in searched.search(store, word, in_big=in_big, order="newest")]
+    found = [hit.message.content for hit in search_corpus.search(store, word, in_big=in_big, order="newest")]
     check(bool(found) and all(word in text for text in found), f"{word} was not found")
     if in_big:
         check(found == [row[3] for row in raw.newest(word, in_big=True)], f"{word}: other messages than FTS5's")
 
 
 def _timed(
-    arena: Arena, branches: dict[str, Any], calls: int = CALLS, rounds: int | None = None
+    arena: Arena, calls_by_name: dict[str, Any], calls: int = CALLS, rounds: int | None = None
 ) -> dict[str, list[float]]:
     def portion(timed: Any, _round: int) -> float:
         timed(1)
@@ -96,7 +98,7 @@ def _timed(
         return seconds / calls * 1e6
 
     times = arena.size(100, quick=5) if rounds is None else rounds
-    return by_turns([StoredBranch(name, partial(portion, timed), times) for name, timed in branches.items()])
+    return by_turns([TimedContender(name, partial(portion, timed), times) for name, timed in calls_by_name.items()])
 
 
 def _slice(call: Any, calls: int) -> float:
@@ -107,7 +109,7 @@ def _slice(call: Any, calls: int) -> float:
 
 
 async def _awaited(store: Store, word: str, calls: int, *, in_big: bool) -> float:
-    id = searched.BIG if in_big else None
+    id = search_corpus.BIG if in_big else None
     begin = process_time()
     for _ in range(calls):
         await store.search(word, conversation_id=id, order="newest", limit=20, token_cap=None)
@@ -129,7 +131,7 @@ def rebuild(arena: Arena, store: sync.Store, raw: Raw, messages: int) -> Compari
         raw.rebuild()
         return (perf_counter() - begin) / messages * 1e6
 
-    series = by_turns([StoredBranch(OURS, ours, 2), StoredBranch(FTS5, theirs, 2)])
+    series = by_turns([TimedContender(OURS, ours, 2), TimedContender(FTS5, theirs, 2)])
     return Judge(arena.roster, f"{TITLE}, rebuild", series).compare(OURS, FTS5, 4.0)
 
 
@@ -138,16 +140,19 @@ def rebuild(arena: Arena, store: sync.Store, raw: Raw, messages: int) -> Compari
 
 def sizes(arena: Arena) -> Iterator[Comparison]:
     messages = arena.size(50_000, quick=5_000)
-    texts: list[tuple[str, Text, float]] = [("Latin", searched.latin, 1.0), ("Chinese", searched.chinese, 2.0)]
+    texts: list[tuple[str, Text, float]] = [
+        ("Latin", search_corpus.latin, 1.0),
+        ("Chinese", search_corpus.chinese, 2.0),
+    ]
     for script, text, at_most in texts:
         path = arena.place()[0].with_suffix(".db")
-        searched.grown(path, messages, text)
+        search_corpus.grown(path, messages, text)
         yield size(arena, f"{script}, grown", path, at_most)
     path = arena.place()[0].with_suffix(".db")
-    yield size(arena, "Chinese", searched.built(path, messages, searched.chinese), 2.0)
+    yield size(arena, "Chinese", search_corpus.built(path, messages, search_corpus.chinese), 2.0)
 
 
 def size(arena: Arena, script: str, path: Path, at_most: float) -> Comparison:
     texts, index = f"{script} text", f"index of {script} text"
-    series = {index: [float(searched.index_bytes(path))], texts: [float(searched.text_bytes(path))]}
+    series = {index: [float(search_corpus.index_bytes(path))], texts: [float(search_corpus.text_bytes(path))]}
     return Judge(arena.roster, f"{TITLE}, index size", series, unit="B").compare(index, texts, at_most)

@@ -1,8 +1,8 @@
-"""W8: what a process pays before it can store anything: the import alone, and from its start to the first append.
+"""W8: startup cost of a process: the import alone, and the time from its start to the first append.
 
-Each measurement is a new interpreter on a new file. asyncio is imported before the clock of the import starts,
-and all programs run on a loop: an agent has one anyway. The start is taken in this process just before the
-other one is made, on the clock that all processes share.
+Each measurement is a new interpreter with a new file. asyncio is imported before the import is timed, and all programs
+run on an event loop, as agents do. The start time is taken in this process just before the other one is created, on a
+clock that all processes share.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import monotonic
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import raw
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 
 TITLE = "W8 start"
@@ -75,7 +75,7 @@ asyncio.run(main())
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
-    arena.needs_files()
+    arena.require_files()
     imports = {key: TIMED_IMPORT.format(statement=statement) for key, statement in IMPORTS.items()}
     yield from measured(arena, f"{TITLE}: import", imports, import_time)
     yield from measured(arena, f"{TITLE}: process to first append", FIRST_APPENDS, first_append_time)
@@ -83,13 +83,15 @@ def run(arena: Arena) -> Iterator[Comparison]:
 
 def measured(arena: Arena, title: str, programs: Mapping[str, str], timing: TimedProgram) -> Iterator[Comparison]:
     rounds = arena.size(15, quick=5)
-    branches = [
-        StoredBranch(kind.key, partial(timing, arena, programs[kind.key]), 3 if kind.key == "openai-agents" else rounds)
+    timed_contenders = [
+        TimedContender(
+            kind.key, partial(timing, arena, programs[kind.key]), 3 if kind.key == "openai-agents" else rounds
+        )
         for kind in arena.roster.of(programs)
     ]
-    for branch in branches:
-        branch.portion(0)  # the first run compiles the modules and warms the disk cache
-    yield from Judge(arena.roster, title, by_turns(branches), unit="ms").standings(TARGETS)
+    for timed_contender in timed_contenders:
+        timed_contender.portion(0)  # the first run compiles the modules and warms the disk cache
+    yield from Judge(arena.roster, title, by_turns(timed_contenders), unit="ms").standings(TARGETS)
 
 
 def import_time(_arena: Arena, program: str, _round: int) -> float:

@@ -1,11 +1,11 @@
-"""W9: a prompt at default options, beside reading the same messages; and what choosing costs without reading.
+"""W9: a prompt with default options, compared with reading the same messages; and the cost of selection alone.
 
-Assembly must cost what it loads, not what is stored: at most 1.5 times reading the same 100 messages plus 1 ms, from
-conversations of any length. The peers trim the same 100 messages, which they are given in their own types, to the same
-3,000 tokens; for them and for ours that part is timed without any storage.
+The cost of assembly must depend on what it loads, not on what is stored: at most 1.5 times reading the same 100
+messages plus 1 ms, for conversations of any length. The peers trim the same 100 messages, in their own types, to the
+same 3,000 tokens; for them and for ours, that part is timed without storage.
 
-Nothing here waits: all pages are in memory and nothing is written. So the processor's time is measured, not the
-clock's, and a limit in milliseconds means the same on a busy machine.
+All pages are in memory and nothing is written, so CPU time is measured. A limit in milliseconds is therefore valid on a
+busy machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from benchmarks.arena import Arena, stepped
 from benchmarks.contenders.product import Ours, as_messages
-from benchmarks.measure import Series, StoredBranch, by_turns, check
+from benchmarks.measure import Series, TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 from benchmarks.samples import samples
 from benchmarks.scenarios.history import fill, verify_last
@@ -41,12 +41,12 @@ def run(arena: Arena) -> Iterator[Comparison]:
         arena.run(ours, fill(ours, name_of(length), length))
         arena.run(ours, verify_last(ours, name_of(length), length, LOADED))
     rounds = arena.size(40, quick=5)
-    branches = [
-        StoredBranch(f"{name}@{length}", partial(portion, arena, ours, timed, name_of(length)), rounds)
+    timed_contenders = [
+        TimedContender(f"{name}@{length}", partial(portion, arena, ours, timed, name_of(length)), rounds)
         for length in lengths
         for name, timed in ((READING, timed_reads), (ASSEMBLY, timed_prompts))
     ]
-    series = by_turns(branches)
+    series = by_turns(timed_contenders)
     for length in lengths:
         yield from verdicts(arena, series, length)
     yield flatness(arena, series, lengths)
@@ -97,13 +97,13 @@ async def timed_prompts(ours: Ours, conversation: str) -> float:
 
 def choosing(arena: Arena, rounds: int) -> Iterator[Comparison]:
     trimmers = {ASSEMBLY: ours_trimming, "langchain-core trim_messages": langchain, "agent-framework": agent_framework}
-    branches = []
+    timed_contenders = []
     for name, make in trimmers.items():
         try:
-            branches.append(StoredBranch(name, partial(timed_trim, make()), rounds))
+            timed_contenders.append(TimedContender(name, partial(timed_trim, make()), rounds))
         except ImportError:
-            continue  # said below
-    series = by_turns(branches)
+            continue  # reported below
+    series = by_turns(timed_contenders)
     judge = Judge(arena.roster, f"{TITLE}: choosing from {LOADED} in memory", series)
     for name in list(trimmers)[1:]:
         yield (
@@ -114,7 +114,7 @@ def choosing(arena: Arena, rounds: int) -> Iterator[Comparison]:
 
 
 class Trimmer:
-    """Something that makes a list of messages fit. `messages` gives it one in its own types, and is not timed."""
+    """Trims a list of messages. `messages` returns the list in its own types, and is not timed."""
 
     def __init__(self, messages: Callable[[], list[Any]], trim: Callable[[list[Any]], int]) -> None:
         self.messages = messages

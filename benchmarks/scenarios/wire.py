@@ -1,8 +1,8 @@
-"""The wire of OpenAI on loopback, through the official SDK, beside a bare server that answers a constant.
+"""OpenAI's wire on loopback, through the official SDK, compared with a bare server that returns a constant.
 
-`items.create` of one item and `items.list` of a page, one awaited call after another. A create is durable when it is
-answered, so it is measured on a file and in memory too: what lies between the two is the commit. Then pages at the
-beginning of a long conversation, in its middle and at its end: the cost of a page must not know where it is.
+Sequential `items.create` of one item and `items.list` of a page. A create is durable when it returns, so it is measured
+on a file and in memory: the difference is the commit. Then pages at the beginning, in the middle and at the end of a
+long conversation: the cost of a page must not depend on its position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
-from benchmarks.measure import StoredBranch, by_turns, check
+from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FILL = 1000
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
-    arena.needs_files()
+    arena.require_files()
     try:
         import openai
 
@@ -52,7 +52,7 @@ def run(arena: Arena) -> Iterator[Comparison]:
 
 
 def _calls(arena: Arena, clients: dict[str, OpenAI]) -> Iterator[Comparison]:
-    """One call after another: what a create and a page cost."""
+    """Measures sequential calls: a create and a page."""
     from benchmarks.wire import PAGE, TEXT
 
     ids = {name: "conv_bare" if name == BARE else client.conversations.create().id for name, client in clients.items()}
@@ -70,15 +70,17 @@ def _calls(arena: Arena, clients: dict[str, OpenAI]) -> Iterator[Comparison]:
     for name in clients:
         _median(lambda name=name: create(name), PAGE + 30)  # type: ignore[misc]
     for what, call in (("items.create", create), ("items.list", page)):
-        branches = [StoredBranch(name, partial(_portion, partial(call, name), count), rounds) for name in clients]
-        judge = Judge(arena.roster, f"{TITLE}: {what}", by_turns(branches))
+        timed_contenders = [
+            TimedContender(name, partial(_portion, partial(call, name), count), rounds) for name in clients
+        ]
+        judge = Judge(arena.roster, f"{TITLE}: {what}", by_turns(timed_contenders))
         yield judge.compare(OURS, BARE, TARGET)
         yield judge.compare(MEMORY, BARE, TARGET)
         yield judge.compare(OURS, MEMORY)
 
 
 def _pages(arena: Arena, client: OpenAI, places: dict[str, str], items: int) -> Iterator[Comparison]:
-    """The same page of a short conversation, and at three places of a long one."""
+    """Measures a page of a short conversation, and at three positions of a long one."""
 
     def page(conversation: str, after: str) -> None:
         found = client.conversations.items.list(conversation, limit=100, order="asc", after=after)
@@ -86,19 +88,19 @@ def _pages(arena: Arena, client: OpenAI, places: dict[str, str], items: int) -> 
 
     count, rounds = arena.size(30, quick=5), arena.size(15, quick=2)
     short = f"a page of {_FILL:,} items"
-    branches = [StoredBranch(short, partial(_portion, partial(page, SHORT, places["short"]), count), rounds)]
+    timed_contenders = [TimedContender(short, partial(_portion, partial(page, SHORT, places["short"]), count), rounds)]
     names = {place: f"{place} of {items:,} items" for place in ("beginning", "middle", "end")}
-    branches += [
-        StoredBranch(name, partial(_portion, partial(page, LONG, places[place]), count), rounds)
+    timed_contenders += [
+        TimedContender(name, partial(_portion, partial(page, LONG, places[place]), count), rounds)
         for place, name in names.items()
     ]
-    judge = Judge(arena.roster, f"{TITLE}: a page of a long conversation", by_turns(branches))
+    judge = Judge(arena.roster, f"{TITLE}: a page of a long conversation", by_turns(timed_contenders))
     for name in names.values():
         yield judge.compare(name, short, LEVEL)
 
 
 async def _fill(url: str, items: int) -> dict[str, str]:
-    """A short and a long conversation; gives the items behind which pages are read."""
+    """Creates a short and a long conversation. Returns the items after which pages are read."""
     from benchmarks.wire import item
     from hansard import connect
     from hansard.formats.openai_items import message_of
@@ -117,7 +119,7 @@ def _portion(call: Callable[[], None], count: int, _round: int) -> float:
 
 
 def _median(call: Callable[[], None], count: int) -> float:
-    """The median of one call, in microseconds."""
+    """Returns the median of one call in microseconds."""
     times = []
     for _ in range(count):
         began = time.perf_counter()
