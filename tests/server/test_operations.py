@@ -246,7 +246,7 @@ def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
             worker = worker.successor()
         worker.process.kill()
         worker.process.wait()
-        with pytest.raises(Unavailable, match="as soon as it began, with the code -9"):
+        with pytest.raises(Unavailable, match="right after its start, with code -9"):
             worker.successor()
 
 
