@@ -202,7 +202,7 @@ class Appender:
         self, link: PostgresConnection, tenant: str, statement: str, pending: list[PendingConversation]
     ) -> set[str]:
         """Returns the ids of the conversations that were saved or created."""
-        told = self._engine.channel, payload_of(tenant, [each.id for each in pending])
+        notification = self._engine.channel, payload_of(tenant, [each.id for each in pending])
         one = pending[0]
         if (
             statement == "append"
@@ -212,9 +212,9 @@ class Appender:
         ):
             # Rows made of arrays cost more than this single row.
             id, _, *counters = one.row()
-            row = await link.one("append_one", tenant, id, *counters, *messages[0][1:], *told)
+            row = await link.one("append_one", tenant, id, *counters, *messages[0][1:], *notification)
             return set() if row is None else {id}
-        row = await link.one(statement, tenant, *AppendBatch.columns(pending), *told)
+        row = await link.one(statement, tenant, *AppendBatch.columns(pending), *notification)
         assert row is not None
         return set(row[0])
 

@@ -340,18 +340,18 @@ SELECT 1 FROM hansard.records r JOIN unnest($3::bytea[], $4::text[]) AS wanted (
 WHERE r.tenant = $1 AND r.owner = $2 ORDER BY r.namespace, r.key FOR UPDATE OF r;
 
 -- hold_conversations --
--- Keeps conversations from being deleted, but not from being appended to, and gives those that exist.
+-- Keeps conversations from being deleted, but not from being appended to, and returns those that exist.
 SELECT id, user_id, expires_at FROM hansard.conversations
 WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR KEY SHARE;
 
 -- save_record --
--- A record that is there, and locked. In place: whoever waits for its lock finds it again.
+-- An existing, locked record. Updated in place, so that writers that wait for its lock find it.
 UPDATE hansard.records SET value = $5, data = $6, revision = $7, created_at = $8, updated_at = $9, expires_at = $10,
     conversation = $11
 WHERE tenant = $1 AND owner = $2 AND namespace = $3 AND key = $4;
 
 -- insert_record --
--- A new record; nothing when somebody else was first.
+-- A new record; nothing if another writer was first.
 INSERT INTO hansard.records (tenant, owner, namespace, key, value, data, revision, created_at, updated_at, expires_at,
     conversation)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -421,7 +421,7 @@ SELECT tenant, sha256 FROM hansard.blobs
 WHERE ($1::text IS NULL OR tenant = $1) AND encode(sha256(data), 'hex') <> sha256 ORDER BY tenant, sha256;
 
 -- unused_blobs --
--- Blobs that nothing refers to and nobody keeps, over all tenants.
+-- Blobs that are not referred to and need not be kept, over all tenants.
 SELECT b.tenant, b.sha256 FROM hansard.blobs b WHERE b.keep_until <= $1
     AND NOT EXISTS (SELECT 1 FROM hansard.blob_uses u WHERE u.tenant = b.tenant AND u.sha256 = b.sha256) LIMIT $2;
 
@@ -543,7 +543,7 @@ DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = ANY($2::text[
 DELETE FROM hansard.conversations WHERE tenant = $1 AND id = ANY($2::text[]);
 
 -- delete_tenant_records --
--- What a tenant holds beside conversations.
+-- What a tenant holds outside conversations.
 DELETE FROM hansard.records WHERE tenant = $1;
 
 -- lock_tenant_blobs --
@@ -590,7 +590,7 @@ ORDER BY q.conversation, q.line, q.seq;
 
 -- index_messages --
 -- Messages with their terms, which leave the queue: those that are as they were when the terms were made, in
--- conversations that nobody is changing. Whoever wants to change one waits until this is committed. One that was
+-- conversations that are not being changed. Writers that change one wait until this is committed. One that was
 -- changed after this statement began to look has another stamp under its lock: that, too, is left for the next time,
 -- as is what another process has locked in the queue, or has just taken from there.
 WITH state AS MATERIALIZED (
@@ -639,7 +639,7 @@ WITH indexed AS (
 INSERT INTO hansard.search_queue (tenant, conversation, line, seq) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
 -- queue_conversations --
--- All messages of conversations, to be indexed anew; gives how many they are.
+-- All messages of conversations, to be indexed again; returns how many they are.
 WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[])), given AS MATERIALIZED (
     SELECT tenant, conversation, line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[])
 ), queued AS (
@@ -653,7 +653,7 @@ SELECT id FROM hansard.conversations WHERE tenant = $1 AND id > $2 ORDER BY id L
 
 -- forget_strays --
 -- What the index has of conversations that are gone, over all tenants: looks at the next so many conversations that it
--- has, and gives the last one. Over a large index, all at once would take longer than a statement may.
+-- has, and returns the last one. Over a large index, all at once would take longer than a statement may.
 WITH page AS MATERIALIZED (
     SELECT DISTINCT tenant, conversation FROM hansard.search WHERE (tenant, conversation) > ($1, $2)
     ORDER BY tenant, conversation LIMIT $3

@@ -210,9 +210,9 @@ def _error_for(lost: HansardError, call: CommandGroup) -> HansardError:
     if not isinstance(lost, Unavailable):
         return lost
     outcome: Outcome = lost.outcome if call.changes else "not_applied"
-    told = type(lost)(str(lost), retryable=lost.retryable, outcome=outcome)
-    told.__cause__ = lost.__cause__
-    return told
+    error = type(lost)(str(lost), retryable=lost.retryable, outcome=outcome)
+    error.__cause__ = lost.__cause__
+    return error
 
 
 def _one(results: list[list[Any] | HansardError]) -> list[Any]:

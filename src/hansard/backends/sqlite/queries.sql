@@ -61,7 +61,7 @@ UPDATE branches SET count = ? WHERE line = ?;
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'branches';
 
 -- reserve_line --
--- A line that no branch owns: a branch row is made and removed, and AUTOINCREMENT never gives its number again.
+-- A segment that no branch owns: a branch row is created and removed, and AUTOINCREMENT never reuses its number.
 INSERT INTO branches (line, conversation, id, created_at) VALUES (?, -1, '', 0);
 
 -- release_line --
@@ -215,7 +215,7 @@ SELECT data FROM blobs WHERE tenant = ? AND sha256 = ?;
 SELECT pk, tenant, sha256, data FROM blobs WHERE tenant = coalesce(?, tenant) AND pk > ? ORDER BY pk LIMIT ?;
 
 -- unused_blobs --
--- Blobs that nothing refers to and nobody keeps.
+-- Blobs that are not referred to and need not be kept.
 SELECT pk FROM blobs WHERE keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = blobs.pk) LIMIT ?;
 
 -- bury --
@@ -292,7 +292,7 @@ SELECT
 FROM (SELECT ? AS wanted);
 
 -- delete_tenant_records --
--- Everything beside conversations that a tenant holds.
+-- Everything outside conversations that a tenant holds.
 DELETE FROM records WHERE tenant = ?;
 
 -- delete_tenant_blobs --
@@ -435,7 +435,7 @@ JOIN conversations c ON c.pk = m.conversation JOIN search_places p ON p.message 
 WHERE r.n = ? AND p.entry = ?;
 
 -- walk_search_terms --
--- Every term of the index, wherever it stands. The table is made for this.
+-- Every term of the index, at every position. The table is made for this.
 SELECT term, doc, col, offset FROM temp.search_terms;
 
 -- is_search_entry --
