@@ -232,7 +232,7 @@ async def test_the_pending_writes_of_a_copied_thread_refer_to_its_rows(memory: S
 async def test_what_is_noted_of_subgraphs_is_bounded(
     memory: Store, serde: Any, noted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "_UNSETTLED", 3)
+    monkeypatch.setattr(threads, "_MOST_SUBGRAPHS", 3)
     saver = memory.langgraph_checkpointer
     saver.serde = serde
     for number in range(5):
