@@ -32,7 +32,7 @@ _OLDER_TITLES = 2_000
 _MARK, _UNMARK = Markup("<mark>"), Markup("</mark>")
 
 
-class ConversationListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class ConversationPageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`metadata` is `key=value`, where the value may be JSON. `q` searches messages and titles.
 
     `since` and `until` are days in UTC, both inclusive. `titles` is the cursor for the search of older titles.
@@ -63,7 +63,7 @@ class ConversationRow(Struct, frozen=True):
 
 
 @routes.page("/conversations")
-async def see_conversations(request: PageRequest[ConversationListQuery, NoForm]) -> HttpResponse:
+async def see_conversations(request: PageRequest[ConversationPageQuery, NoForm]) -> HttpResponse:
     """Conversations, those with the newest message first."""
     query = request.query
     values: dict[str, Any] = {"q": query, "next": None, "previous": None, "titles": None, "is_search": bool(query.q)}
@@ -77,7 +77,7 @@ async def see_conversations(request: PageRequest[ConversationListQuery, NoForm])
     return request.render("conversations.html", **values)
 
 
-async def _page(request: PageRequest[ConversationListQuery, NoForm]) -> Page:
+async def _page(request: PageRequest[ConversationPageQuery, NoForm]) -> Page:
     """Returns a page of the conversations in the date range, which are adjacent: listings are sorted by time."""
     query = request.query
     dates = _date_range(query)
@@ -99,7 +99,7 @@ async def _page(request: PageRequest[ConversationListQuery, NoForm]) -> Page:
 
 
 async def _cursor_in_range(
-    request: PageRequest[ConversationListQuery, NoForm], dates: DateRange, **where: str
+    request: PageRequest[ConversationPageQuery, NoForm], dates: DateRange, **where: str
 ) -> str | None:
     """Returns the cursor if the next conversation after it is in the date range."""
     query = request.query
@@ -124,7 +124,7 @@ class DateRange(Struct, frozen=True):
         return cursors.of_conversation(Conversation("", last_message_at=self.end, updated_at=self.end), sort)
 
 
-def _date_range(query: ConversationListQuery) -> DateRange:
+def _date_range(query: ConversationPageQuery) -> DateRange:
     end = day_of(query.until, "until")
     return DateRange(day_of(query.since, "since"), None if end is None else end + timedelta(days=1))
 
@@ -172,7 +172,7 @@ def title_of(conversation: Conversation) -> str:
     return conversation.title or conversation.id
 
 
-def _filters(query: ConversationListQuery) -> dict[str, Any]:
+def _filters(query: ConversationPageQuery) -> dict[str, Any]:
     archived = {"no": False, "yes": True, "both": None}[query.archived]
     return {
         "user_id": query.user,
@@ -209,7 +209,7 @@ ConversationMatch = tuple[Conversation, Markup | None]
 
 
 async def _matches(
-    request: PageRequest[ConversationListQuery, NoForm], words: str
+    request: PageRequest[ConversationPageQuery, NoForm], words: str
 ) -> tuple[list[ConversationRow], TitleMatches]:
     """Returns unique conversations that match by id, title or content, and the state of the title search."""
     filters = _filters(request.query)
@@ -223,7 +223,7 @@ async def _matches(
     return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(found, ends, strict=True)], titles
 
 
-def _unique(findings: Sequence[ConversationMatch], query: ConversationListQuery) -> list[ConversationMatch]:
+def _unique(findings: Sequence[ConversationMatch], query: ConversationPageQuery) -> list[ConversationMatch]:
     """Returns each matching conversation once, with a snippet if there is one."""
     found: dict[str, ConversationMatch] = {}
     for conversation, snippet in findings:
@@ -232,12 +232,12 @@ def _unique(findings: Sequence[ConversationMatch], query: ConversationListQuery)
     return [each for each in found.values() if _is_wanted(each[0], query)]
 
 
-def _is_wanted(conversation: Conversation, query: ConversationListQuery) -> bool:
+def _is_wanted(conversation: Conversation, query: ConversationPageQuery) -> bool:
     is_right = query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
     return is_right and _date_range(query).has(conversation, query.sort)
 
 
-async def _by_id(request: PageRequest[ConversationListQuery, NoForm], words: str) -> list[ConversationMatch]:
+async def _by_id(request: PageRequest[ConversationPageQuery, NoForm], words: str) -> list[ConversationMatch]:
     try:
         conversation = await request.store.get_conversation(words)
     except ValidationError:
@@ -255,7 +255,7 @@ class TitleMatches(Struct, frozen=True):
 
 
 async def _by_title(
-    request: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
+    request: PageRequest[ConversationPageQuery, NoForm], words: str, filters: dict[str, Any]
 ) -> TitleMatches:
     """Searches titles. They are not indexed, so a bounded number of conversations is read, newest first."""
     wanted, dates = words.casefold(), _date_range(request.query)
@@ -282,7 +282,7 @@ async def _by_title(
 
 
 async def _by_words(
-    request: PageRequest[ConversationListQuery, NoForm], words: str, filters: dict[str, Any]
+    request: PageRequest[ConversationPageQuery, NoForm], words: str, filters: dict[str, Any]
 ) -> list[ConversationMatch]:
     narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata")}
     try:
