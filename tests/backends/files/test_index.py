@@ -16,7 +16,7 @@ import pytest
 from tests.backends.files import kit
 
 from hansard import Limits, Message, Participant, TimedOut, Unavailable, sync
-from hansard.backends.files import FilesBackend, catalog, line_format
+from hansard.backends.files import FilesBackend, catalog, journals, line_format
 from hansard.backends.files.index import Index
 from hansard.backends.files.records import Records
 from hansard.backends.files.replay import Replay
@@ -143,7 +143,7 @@ def test_what_earlier_versions_kept_there_goes(tmp_path: Path) -> None:
         (cache / name).write_bytes(b"old")
     with kit.connect(tmp_path) as store:
         assert len(store.list_conversations(limit=100).items) == 100
-    assert [path.name for path in cache.iterdir()] == ["index.sqlite"]
+    assert sorted(path.name for path in cache.iterdir()) == ["behind", "index.sqlite"]
 
 
 def test_what_the_index_has_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +255,11 @@ def test_a_listing_sees_what_another_handle_writes(tmp_path: Path) -> None:
 KILLED = """
 import base64, os, sys
 from hansard import Limits, Message, sync
-from hansard.backends.files import replay
+from hansard.backends.files.index import Index
 store = sync.connect(sys.argv[1], limits=Limits(blob_bytes=64))
 def die(*_, **__):
     os._exit(7)
-replay.advance = die
+Index.mark = die
 store.append("c", [Message("user", sys.argv[2])])
 """
 
@@ -304,6 +304,69 @@ def test_a_blob_that_the_index_does_not_know_of_stays(tmp_path: Path) -> None:
         assert store.delete_conversation("d").blobs == 0, "c refers to it"
         assert kit.contents(store, "c") == ["x", picture]
         assert store.delete_conversation("c").blobs == 1
+
+
+# --- a writer tells the index later -----------------------------------------------------------------------------------
+
+KILLED_LATER = """
+import os, sys
+from hansard import sync
+store = sync.connect(sys.argv[1])
+for number in range(3):
+    store.append_message("c", "user", f"more {number}")
+os._exit(7)
+"""
+
+
+def marks(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "default" / "_cache" / "behind").iterdir())
+
+
+def test_what_a_killed_writer_did_not_tell_the_index_is_listed_at_once(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "one")
+        store.append_message("d", "user", "x")
+        assert store.list_conversations(limit=1).items[0].id == "d"
+        assert marks(tmp_path) == []
+        command = [sys.executable, "-c", KILLED_LATER, f"file://{tmp_path}?durability=process"]
+        assert subprocess.run(command, check=False, timeout=60).returncode == 7
+        assert marks(tmp_path) == ["c"]
+        assert store.list_conversations(limit=1).items[0].message_count == 4
+        assert marks(tmp_path) == []
+        assert found(store, "more") == ["more 0", "more 1", "more 2"]
+
+
+def test_what_another_process_deleted_does_not_come_back(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store, kit.connect(tmp_path) as other:
+        store.append_message("c", "user", "one")
+        store.append_message("d", "user", "x")
+        assert other.delete_conversation("c")
+        assert [each.id for each in store.list_conversations().items] == ["d"]
+        store.append_message("d", "user", "y")
+        other.admin.delete_tenant("default")
+        other.append_message("e", "user", "x")
+        store.append_message("f", "user", "x")
+    with kit.connect(tmp_path) as store:
+        assert {each.id for each in store.list_conversations().items} == {"e", "f"}
+
+
+def test_the_index_is_told_after_many_writes(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        for number in range(journals._UNSAVED + 10):
+            store.append_message(f"c{number % 7}", "user", str(number))
+        with contextlib.closing(sqlite3.connect(index_of(tmp_path))) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM messages").fetchone()
+        assert journals._UNSAVED - 7 <= count < journals._UNSAVED + 10
+        assert store.stats().messages == journals._UNSAVED + 10
+
+
+def test_a_mark_that_cannot_be_made_fails_no_write(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "one")
+        assert len(store.list_conversations().items) == 1
+        block(tmp_path / "default" / "_cache" / "behind")
+        store.append_message("d", "user", "x")
+        assert {each.id for each in store.list_conversations().items} == {"c", "d"}
 
 
 # --- an index that cannot be written ----------------------------------------------------------------------------------
@@ -567,7 +630,7 @@ def test_a_journal_that_is_as_it_was_is_read_without_the_index(tmp_path: Path, m
         assert title_of(store) == "two"
 
 
-def test_an_append_asks_the_index_nothing_that_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_does_not_wait_for_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     statements: list[str] = []
     connect = Index._connect
 
@@ -581,8 +644,7 @@ def test_an_append_asks_the_index_nothing_that_it_knows(tmp_path: Path, monkeypa
         store.append_message("c", "user", "one")
         statements.clear()
         store.append_message("c", "user", "two")
-    # The SELECT is for the number of the message.
-    assert statements[:5] == ["BEGIN", "UPDATE", "SELECT", "INSERT", "COMMIT"]
+        assert statements == []
 
 
 def test_a_deletion_is_stored_though_the_index_fails(tmp_path: Path) -> None:

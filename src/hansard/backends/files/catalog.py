@@ -12,16 +12,18 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from hansard import rules
-from hansard.backends.files import replay
+from hansard.backends.files import line_format, replay
 from hansard.backends.files.journals import Shelf
 from hansard.backends.files.layout import ENDING, files_in
-from hansard.backends.files.line_format import inode_of
+from hansard.backends.files.line_format import Spot, inode_of
 from hansard.backends.files.rows import QUERIES
 from hansard.backends.files.state import decode_core, decode_rest, decode_usage
 from hansard.contract.types import Context, ConversationQuery, Participation
+from hansard.errors import TimedOut
 from hansard.model import Conversation, UsageRow, to_micros
 
 _BATCH = 100
@@ -48,20 +50,28 @@ class Catalog:
 
         A private index is compared each time: nobody else writes to it.
         """
-        if not again and self._index.is_synced:
-            return
         if wait:
-            self._shelf.patiently(self._compare)
+            self._shelf.patiently(lambda: self._sync(again=again))
         else:
-            self._compare()
+            self._sync(again=again)
 
-    def _compare(self) -> None:
-        with self._index.synchronising():
-            names = self._changed()
-            while chunk := list(islice(names, _BATCH)):
-                with self._index.writing():
-                    for name in chunk:
-                        self._look(name)
+    def _sync(self, *, again: bool) -> None:
+        marked = self._index.marked()
+        if again or not self._index.is_synced:
+            with self._index.synchronising():
+                self._look_at(self._changed())
+        elif marked:
+            self._look_at(marked)
+        if marked and self._index.is_synced:
+            for name in marked:
+                self._unmark(name)
+
+    def _look_at(self, names: Iterable[str]) -> None:
+        names = iter(names)
+        while chunk := list(islice(names, _BATCH)):
+            with self._index.writing():
+                for name in chunk:
+                    self._look(name)
 
     def _changed(self) -> Iterator[str]:
         """The journals that are not as the index knows them."""
@@ -78,7 +88,20 @@ class Catalog:
                     yield name
         yield from known
 
+    def _unmark(self, name: str) -> None:
+        """Takes away the mark of a journal that the index knows. One that is being written just now keeps its mark."""
+        lock = self._layout.lock(name)
+        with contextlib.suppress(TimedOut, OSError), self._shelf.locks.hold(lock, "a conversation", patience=0.0):
+            (known,) = self._rows("file_of", name) or (None,)
+            if known is not None and _is_same_file(self._layout.journal(known[0], name), known[1:]):
+                self._index.unmark(name)
+            elif known is None and self._shelf.search(name) is None:
+                self._index.unmark(name)
+                lock.unlink()
+
     def _look(self, name: str) -> None:
+        if self._shelf.save(name) is not None:
+            return
         target = self._shelf.open(name, wait=False)
         if target is not None:
             try:
@@ -142,6 +165,11 @@ class Catalog:
         """Those of these blobs that a message refers to."""
         with self._index.connection(current=True) as connection:
             return {each for each in digests if connection.execute(QUERIES["is_held"], (each,)).fetchone()}
+
+
+def _is_same_file(path: Path, known: tuple[int, int, int]) -> bool:
+    inode, size, mtime = known
+    return line_format.is_file(path, Spot(inode, size, mtime=mtime))
 
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:

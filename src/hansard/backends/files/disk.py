@@ -26,7 +26,7 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 READ = os.O_RDONLY | _BINARY
 UPDATE = os.O_RDWR | _BINARY
 CREATE = os.O_RDWR | os.O_CREAT | _BINARY
-LOG = os.O_RDWR | os.O_APPEND | _BINARY
+MARK = os.O_WRONLY | os.O_CREAT
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)

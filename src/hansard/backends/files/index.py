@@ -1,8 +1,9 @@
 """The index of a tenant: one SQLite file, made from the journals, which may be lost or removed at any time.
 
-The journals are the truth. A writer updates the index after its line is in the journal, so the index may be behind one
-(a writer was killed in between) but never ahead. Whoever uses a conversation compares its row with the file first; see
-`journals`. So the index need not be durable: a commit waits for no disk.
+The journals are the truth. The index may be behind one, never ahead. A writer only marks its journal as one that the
+index is behind, and keeps what is to be stored in memory; see `journals`. A listing or search first stores what is
+marked, and a reader of a conversation compares its row with the file. So the index need not be durable: a commit waits
+for no disk.
 
 It is replaced when it is damaged, of an older format, or gone. Where it cannot be written (a read-only or full disk, a
 newer format) this process uses a private one in memory, which is filled the same way, and tries again later.
@@ -21,6 +22,7 @@ from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
 
+from hansard.backends.files import disk
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import Layout
 from hansard.backends.files.line_format import inode_of
@@ -156,8 +158,37 @@ class Index:
         """Another one when another database is used."""
         return self._pool
 
-    def failed(self) -> None:
-        """A line is in its journal and not in the index: listings compare all journals again."""
+    def mark(self, name: str) -> None:
+        """Notes that the index may be behind a journal. Callers hold the lock of the conversation."""
+        marker = self._layout.marker(name)
+        try:
+            os.close(os.open(marker, disk.MARK, 0o666))
+        except FileNotFoundError:
+            self._current()  # makes the folder, where it can be made
+            self._mark_again(marker)
+        except OSError:
+            self._fail()
+
+    def unmark(self, name: str) -> None:
+        """The index says what a journal says. Callers hold the lock of the conversation."""
+        with contextlib.suppress(OSError):
+            self._layout.marker(name).unlink()
+
+    def marked(self) -> list[str]:
+        """The journals that the index may be behind."""
+        try:
+            return os.listdir(self._layout.behind)  # noqa: PTH208  every listing does this
+        except OSError:
+            return []
+
+    def _mark_again(self, marker: Path) -> None:
+        try:
+            os.close(os.open(marker, disk.MARK, 0o666))
+        except OSError:
+            self._fail()
+
+    def _fail(self) -> None:
+        """Without a mark, listings of this process compare all journals again."""
         if self._pool is not None:
             self._pool.is_synced = False
 
@@ -237,6 +268,7 @@ class Index:
         try:
             self._disk.make_folder(self._layout.locks, within=home)
             self._disk.make_folder(self._layout.cache, within=home)
+            self._disk.make_folder(self._layout.behind, within=home)
             for _ in range(2):
                 with self._locks.hold(self._layout.lock("_index"), "the index", shared=True):
                     version = self._version()

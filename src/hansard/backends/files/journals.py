@@ -36,6 +36,8 @@ _REMEMBERED = 10_000
 """Journals whose folders a process keeps in mind."""
 _CARDS = 1000
 """The same for what their last writer knew."""
+_UNSAVED = 500
+"""Lines that a process writes before it stores in the index what they say."""
 
 
 class Book:
@@ -100,6 +102,9 @@ class Shelf:
         self.index = index
         self._folders: dict[str, str] = {}
         self._cards: dict[str, Card] = {}
+        self._unsaved: dict[str, Replay] = {}
+        """What this process has written and the index does not have. Who works with one takes it out."""
+        self._lines_unsaved = 0
 
     # Finding
 
@@ -123,6 +128,37 @@ class Shelf:
     def known_card(self, target: Target) -> Card | None:
         card = self._cards.get(target.name)
         return card if card is not None and replay.is_fresh(target, card) else None
+
+    # What the index is to be told
+
+    def keep_unsaved(self, name: str, unsaved: Replay) -> None:
+        self._unsaved[name] = unsaved
+        self._lines_unsaved += 1
+        if self._lines_unsaved >= _UNSAVED:
+            # Its journal has it. What cannot be stored now is found by its mark.
+            with contextlib.suppress(IndexFailure):
+                self.save_all()
+
+    def take_unsaved(self, name: str) -> Replay | None:
+        return self._unsaved.pop(name, None)
+
+    def save(self, name: str) -> Card | None:
+        """Stores what is known of a journal and not in the index. None when there is nothing, or others did so."""
+        unsaved = self.take_unsaved(name)
+        if unsaved is None:
+            return None
+        with self.index.writing() as connection:
+            # Whoever replaces or removes the journal from here on changes the index after this.
+            if not line_format.is_file(self.layout.journal(unsaved.folder, name), unsaved.spot):
+                return None
+            return replay.store(connection, name, unsaved.folder, unsaved)
+
+    def save_all(self) -> None:
+        self._lines_unsaved = 0
+        if self._unsaved:
+            with self.index.writing():
+                for name in list(self._unsaved):
+                    self.save(name)
 
     def folders(self, name: str) -> Iterator[str]:
         """Where the journal may lie, most likely first."""
@@ -221,6 +257,8 @@ class Shelf:
 
         `card` is what is known of the file.
         """
+        if (saved := self.save(target.name)) is not None:
+            card = saved if replay.is_fresh(target, saved) else None
         connection.execute("BEGIN")
         if card is not None and replay.is_known(connection, target.name, card):
             return card

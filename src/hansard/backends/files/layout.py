@@ -10,6 +10,7 @@ hansard.json                       the format of this folder
   _locks/                          not to be removed while anybody uses the store
   _cache/                          may be removed at any time: it is made again
     index.sqlite                   what listings, searches and readers need of each journal
+    behind/<conversation>          an empty file: the journal has lines that the index may not have yet
 _gone.<random>/                    a tenant that is being deleted
 """
 
@@ -45,12 +46,16 @@ class Layout:
         self.locks = self.home / "_locks"
         self.cache = self.home / "_cache"
         self.index = self.cache / "index.sqlite"
+        self.behind = self.cache / "behind"
 
     def journal(self, folder: str, name: str) -> Path:
         return _inside(_inside(self.home, folder), name + ENDING)
 
     def lock(self, name: str) -> Path:
         return _inside(self.locks, name + ".lock")
+
+    def marker(self, name: str) -> Path:
+        return _inside(self.behind, name)
 
     def space(self, owner: str) -> Path:
         return self.records / ((names.escape(owner) if owner else names.COMMON) + ENDING)

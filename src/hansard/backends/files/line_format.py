@@ -65,6 +65,15 @@ def inode_of(facts: os.stat_result) -> int:
     return facts.st_ino & _INODE_MASK
 
 
+def is_file(path: Path, spot: Spot) -> bool:
+    """Whether the file at that path is the one that was read, to its end."""
+    try:
+        facts = os.stat(path)  # noqa: PTH116  many writes do this
+    except OSError:
+        return False
+    return (inode_of(facts), facts.st_size, facts.st_mtime_ns) == (spot.inode, spot.size, spot.mtime)
+
+
 def end_of(fd: int) -> tuple[int, bytes]:
     """Size and last bytes of a file: another file of the same size may have its number and its time."""
     size = os.fstat(fd).st_size

@@ -28,10 +28,6 @@ WHERE pk = ? AND name = ? AND inode = ? AND size = ? AND mtime = ? AND tail = ?;
 -- What few writes change.
 UPDATE conversations SET id = ?, journal = ?, rest = ?, usage = ? WHERE pk = ?;
 
--- set_folder --
--- The journal was moved.
-UPDATE conversations SET folder = ? WHERE name = ?;
-
 -- delete_row --
 -- The journal is gone.
 DELETE FROM conversations WHERE pk = ?;
@@ -144,6 +140,10 @@ SELECT created FROM messages WHERE conversation = ? AND segment = ? AND seq = ?;
 -- facts --
 -- What the index knows of every journal's file.
 SELECT name, folder, inode, size, mtime FROM conversations;
+
+-- file_of --
+-- The same of one journal.
+SELECT folder, inode, size, mtime FROM conversations WHERE name = ?;
 
 -- names --
 -- Every journal.

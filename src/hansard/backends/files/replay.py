@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import msgspec
 
@@ -56,16 +56,15 @@ class Old(NamedTuple):
 
 
 class Replay:
-    """A journal read on from where the index was, or from its beginning."""
+    """A journal read on from where the index was, or from its beginning; and what is to be stored of it."""
 
-    def __init__(
-        self, connection: sqlite3.Connection | None = None, card: Card | None = None, *, is_new: bool = False
-    ) -> None:
+    def __init__(self, card: Card | None = None, connection: sqlite3.Connection | None = None) -> None:
+        self.card = card
+        """What the index says."""
+        self.folder = card.folder if card else ""
         self.state = card.state.copy() if card else State()
         self._connection = connection
-        self.card = card
-        self._is_new = is_new
-        """Whoever wrote the line knows that no message in it was there before."""
+        self._is_new = False
         self.is_whole = card is None
         """All messages are in `places`: those that the index has are not looked at."""
         self.places: dict[str, Place | None] = {}
@@ -76,6 +75,29 @@ class Replay:
     @property
     def spot(self) -> Spot:
         return self.state.spot
+
+    def add(self, target: Target, line: bytes, connection: sqlite3.Connection | None = None) -> Card:
+        """Takes in a line that was just added to the journal. Returns the card that says all.
+
+        `connection` is to the index that the replay began with; without one, the line brings only messages that were
+        not there, and takes none away.
+        """
+        # Cards that were handed out keep their state.
+        self.state = self.state.copy()
+        self._connection = connection
+        self._is_new = connection is None
+        try:
+            line_format.take(self, line, target.path)
+        finally:
+            self._connection, self._is_new = None, False
+        self.note_file(target.fd)
+        self.folder = target.folder
+        return Card(self.card.pk if self.card else 0, target.folder, self.state)
+
+    def note_file(self, fd: int) -> None:
+        """The journal has been read to its end."""
+        facts = os.fstat(fd)
+        self.spot.inode, self.spot.mtime = line_format.inode_of(facts), facts.st_mtime_ns
 
     def apply(self, line: bytes, at: int) -> None:
         entry = entries.decode_entry(line)
@@ -160,6 +182,10 @@ class Replay:
             tuple({ref.sha256 for ref in stub.blobs}) if stub.blobs else (),
         )
 
+    def begin_anew(self) -> None:
+        """The file is another one than the index knows."""
+        self.state, self.is_whole = State(), True
+
     def fill(self) -> None:
         """Takes in the messages that the index has, so that all are in `places`."""
         if self.is_whole or self.card is None:
@@ -207,7 +233,6 @@ def catch_up(index: Index, target: Target, *, is_locked: bool = False) -> Card:
     while True:
         with index.reading() as connection:
             card = rows.load(connection, target.name)
-            before = facts_of(card)
             replay = _read(connection, card, target)
         if card is not None and card.folder == target.folder and not replay.is_whole and replay.spot == card.state.spot:
             return card
@@ -215,28 +240,9 @@ def catch_up(index: Index, target: Target, *, is_locked: bool = False) -> Card:
             # Whoever replaces it from here on stores what it says after this.
             if not is_locked and not is_at(target.fd, target.path):
                 raise Replaced(target.name)
-            pk = store(connection, target, replay, before)
-        if pk is not None:
-            return Card(pk, target.folder, replay.state)
-
-
-def advance(index: Index, target: Target, card: Card | None, line: bytes, *, is_new: bool) -> Card:
-    """The same for a writer that has just added a line to the journal of that card; None for its first line.
-
-    With `is_new`, the line brings only messages that were not there, and takes none away.
-    """
-    before = facts_of(card)
-    with index.writing() as connection:
-        # A reader may have been faster. Then the rows have the line already, and must not be asked about it.
-        if card is None or is_new or is_known(connection, target.name, card):
-            replay = Replay(connection, card, is_new=is_new)
-            line_format.take(replay, line, target.path)
-            facts = os.fstat(target.fd)
-            replay.spot.inode, replay.spot.mtime = line_format.inode_of(facts), facts.st_mtime_ns
-            pk = store(connection, target, replay, before)
-            if pk is not None:
-                return Card(pk, target.folder, replay.state)
-    return catch_up(index, target, is_locked=True)
+            stored = store(connection, target.name, target.folder, replay)
+        if stored is not None:
+            return stored
 
 
 def confirm(index: Index, target: Target, card: Card) -> Card:
@@ -256,15 +262,7 @@ Facts = tuple[int, int, int, int, bytes]
 """Which row of the index it is, and of which file: number, size, time and end."""
 
 
-@overload
-def facts_of(card: Card) -> Facts: ...
-@overload
-def facts_of(card: None) -> None: ...
-@overload
-def facts_of(card: Card | None) -> Facts | None: ...
-def facts_of(card: Card | None) -> Facts | None:
-    if card is None:
-        return None
+def facts_of(card: Card) -> Facts:
     spot = card.state.spot
     return card.pk, spot.inode, spot.size, spot.mtime, spot.tail
 
@@ -275,28 +273,12 @@ def is_known(connection: sqlite3.Connection, name: str, card: Card) -> bool:
     return found == facts_of(card)
 
 
-def note_time(index: Index, target: Target, card: Card) -> Card:
-    """The file was changed without a change of what it says."""
-    replay = Replay(None, card)
-    replay.spot.mtime = os.fstat(target.fd).st_mtime_ns
-    with index.writing() as connection:
-        store(connection, target, replay, facts_of(card))
-    return card._replace(state=replay.state)
-
-
-def move(index: Index, name: str, folder: str) -> None:
-    """The journal lies in another folder now."""
-    with index.writing() as connection:
-        connection.execute(QUERIES["set_folder"], (folder, name))
-
-
 def _read(connection: sqlite3.Connection, card: Card | None, target: Target) -> Replay:
     facts = os.fstat(target.fd)
+    replay = Replay(card, connection)
     if card is None or not line_format.goes_on(target.fd, facts, card.state.spot):
-        replay = Replay()
+        replay.begin_anew()
         replay.spot.inode = line_format.inode_of(facts)
-    else:
-        replay = Replay(connection, card)
     size = replay.spot.size
     if facts.st_size > size:
         line_format.read_on(target.fd, replay, target.path)
@@ -310,45 +292,42 @@ def _read(connection: sqlite3.Connection, card: Card | None, target: Target) -> 
 # --- storing ----------------------------------------------------------------------------------------------------------
 
 
-def store(connection: sqlite3.Connection, target: Target, replay: Replay, before: Facts | None) -> int | None:
-    """Puts what was read into the index, inside a transaction, if the index still says what it said before.
-
-    Returns the number of the row.
-    """
-    if before is None:
-        return _store_new(connection, target, replay)
-    if not _store_row(connection, target, replay, before):
+def store(connection: sqlite3.Connection, name: str, folder: str, replay: Replay) -> Card | None:
+    """Stores what was read, inside a transaction, if the index still says what it said when the replay began."""
+    if replay.card is None:
+        pk = _store_new(connection, name, folder, replay)
+    else:
+        pk = replay.card.pk if _store_row(connection, name, folder, replay, replay.card) else None
+    if pk is None:
         return None
-    _store_messages(connection, before[0], replay)
-    return before[0]
-
-
-def _store_new(connection: sqlite3.Connection, target: Target, replay: Replay) -> int | None:
-    if connection.execute(QUERIES["find_spot"], (target.name,)).fetchone() is not None:
-        return None
-    state = replay.state
-    file = (target.name, state.id, state.journal, *state.rest_and_usage())
-    pk = connection.execute(QUERIES["add_row"], (*_columns(state), target.folder, *_order(state), *file)).lastrowid
-    assert pk is not None
-    state.is_rest_changed = False
+    if replay.card is not None:
+        _take_out(connection, pk, replay)
     _add(connection, pk, replay)
-    return pk
+    replay.state.is_rest_changed = False
+    return Card(pk, folder, replay.state)
 
 
-def _store_row(connection: sqlite3.Connection, target: Target, replay: Replay, before: Facts) -> bool:
+def _store_new(connection: sqlite3.Connection, name: str, folder: str, replay: Replay) -> int | None:
+    if connection.execute(QUERIES["find_spot"], (name,)).fetchone() is not None:
+        return None
     state = replay.state
-    pk, *file = before
-    order, known = _order(state), (pk, target.name, *file)
-    if replay.card is not None and replay.card.folder == target.folder and order == _order(replay.card.state):
+    file = (name, state.id, state.journal, *state.rest_and_usage())
+    return connection.execute(QUERIES["add_row"], (*_columns(state), folder, *_order(state), *file)).lastrowid
+
+
+def _store_row(connection: sqlite3.Connection, name: str, folder: str, replay: Replay, card: Card) -> bool:
+    state = replay.state
+    pk, *file = facts_of(card)
+    order, known = _order(state), (pk, name, *file)
+    if card.folder == folder and order == _order(card.state):
         # It is listed where it was: naming a column that an index has costs as much as a change of it.
         found = connection.execute(QUERIES["set_row_in_place"], (*_columns(state), *known))
     else:
-        found = connection.execute(QUERIES["set_row"], (*_columns(state), target.folder, *order, *known))
+        found = connection.execute(QUERIES["set_row"], (*_columns(state), folder, *order, *known))
     if found.rowcount != 1:
         return False
     if replay.is_whole or state.is_rest_changed:
         connection.execute(QUERIES["set_rest"], (state.id, state.journal, *state.rest_and_usage(), pk))
-        state.is_rest_changed = False
     return True
 
 
@@ -368,7 +347,8 @@ def _order(state: State) -> tuple[object, ...]:
     return int(state.is_live), conversation.user_id, conversation.agent_id, active, to_micros(conversation.expires_at)
 
 
-def _store_messages(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+def _take_out(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+    """The rows of messages that are gone or have changed."""
     if replay.is_whole:
         _compare(connection, pk, replay)
     elif replay.replaced:
@@ -376,7 +356,6 @@ def _store_messages(connection: sqlite3.Connection, pk: int, replay: Replay) -> 
         # A new version of a message takes the row of the old one, if it has the same place.
         left = [(pk, old.segment, old.seq) for id, old in gone if not _is_at(replay.places[id], old)]
         _forget(connection, pk, left, [old.n for _, old in gone])
-    _add(connection, pk, replay)
 
 
 def _is_at(place: Place | None, old: Old) -> bool:

@@ -201,6 +201,9 @@ class Tenant:
         return Receipt(records=records, blobs=blobs, at=at)
 
     def close(self) -> None:
+        # What cannot be stored is found by its mark.
+        with contextlib.suppress(IndexFailure):
+            self.shelf.save_all()
         self.index.close()
 
 

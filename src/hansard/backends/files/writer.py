@@ -47,6 +47,8 @@ class Writer:
         """The open journal; None where there is none."""
         self.card: Card | None = None
         """What the journal says."""
+        self._unsaved: Replay | None = None
+        """What of it the index does not have, if that is known."""
         self._confirmed: object = None
         """The index that says the same."""
         try:
@@ -72,9 +74,17 @@ class Writer:
     def _confirm(self) -> Card | None:
         """The card, after a look whether the index says the same."""
         if self._target is not None and self.card is not None and self._confirmed is not self._index.token:
-            self.card = replay.confirm(self._index, self._target, self.card)
+            self.card = self._save(self._target) or replay.confirm(self._index, self._target, self.card)
             self._confirmed = self._index.token
         return self.card
+
+    def _save(self, target: Target) -> Card | None:
+        """Stores in the index what it does not have. None when there is nothing, or others did so."""
+        unsaved, self._unsaved = self._unsaved, None
+        if unsaved is None:
+            return None
+        with self._index.writing() as connection:
+            return replay.store(connection, target.name, target.folder, unsaved)
 
     def digests(self) -> set[str]:
         """The blobs that it refers to."""
@@ -92,7 +102,12 @@ class Writer:
             with contextlib.suppress(FileNotFoundError):
                 target = self._target = Target(self._name, folder, os.open(path, disk.UPDATE), path)
                 self._shelf.lies_in(self._name, folder)
-                self.card = self._shelf.known_card(target) or self._read(target)
+                unsaved = self._shelf.take_unsaved(self._name)
+                self.card = self._shelf.known_card(target)
+                if self.card is None:
+                    self.card = self._read(target)
+                elif unsaved is not None and unsaved.state is self.card.state:
+                    self._unsaved = unsaved
                 return
         self._shelf.lies_in(self._name, None)
 
@@ -101,7 +116,9 @@ class Writer:
         card = replay.catch_up(self._index, target, is_locked=True)
         if os.fstat(target.fd).st_size > card.state.spot.size:
             self._disk.cut(target.fd, card.state.spot.size)
-            card = replay.note_time(self._index, target, card)
+            self._unsaved = Replay(card)
+            self._unsaved.note_file(target.fd)
+            card = card._replace(state=self._unsaved.state)
         return card
 
     def close(self) -> None:
@@ -114,6 +131,8 @@ class Writer:
             self._shelf.lies_in(self._name, None)
         elif self.card is not None:
             self._shelf.keep_card(self._name, self.card)
+            if self._unsaved is not None:
+                self._shelf.keep_unsaved(self._name, self._unsaved)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -132,19 +151,19 @@ class Writer:
         with contextlib.suppress(OSError):
             target.path.parent.rmdir()
         self._let_go()
-        self.card = None
+        self.card = self._unsaved = None
         self._shelf.lies_in(self._name, None)
         with self._indexing():
             replay.drop(self._index, self._name)
+            self._index.unmark(self._name)
 
     @contextlib.contextmanager
     def _indexing(self) -> Iterator[None]:
         """What the journal has taken is stored, whatever becomes of the index."""
         try:
             yield
-            self._confirmed = self._index.token
         except IndexFailure:
-            self._index.failed()
+            self._index.mark(self._name)
             if self._target is not None:
                 self.card = replay.read_alone(self._target)
 
@@ -186,8 +205,25 @@ class Writer:
         spot = self.state.spot
         line = line_format.seal(entries.encode(entry), spot.lines + 1)
         self._disk.append(target.fd, spot.size, line)
+        self._index.mark(self._name)
+        self._confirmed = None
         with self._indexing():
-            self.card = replay.advance(self._index, target, self.card, line, is_new=is_new)
+            self.card = self._advance(target, line, is_new=is_new)
+
+    def _advance(self, target: Target, line: bytes, *, is_new: bool) -> Card:
+        """The card with a line that was just written. The index is told later.
+
+        With `is_new`, the line brings only messages that were not there, and takes none away.
+        """
+        unsaved = self._unsaved = self._unsaved or Replay(self.card)
+        if is_new or unsaved.is_whole:
+            return unsaved.add(target, line)
+        with self._index.reading() as connection:
+            # A reader may have been faster. Then the rows have the line already, and must not be asked about it.
+            if unsaved.card is not None and replay.is_known(connection, target.name, unsaved.card):
+                return unsaved.add(target, line, connection)
+        self._unsaved = None
+        return replay.catch_up(self._index, target, is_locked=True)
 
     def _is_wasteful(self) -> bool:
         return self.state.waste > max(_LEAST_WASTE, self.state.spot.size // 2)
@@ -206,24 +242,20 @@ class Writer:
     # Writing anew
 
     def _rewrite(self, target: Target, entry: Entry) -> None:
-        before = replay.facts_of(self._confirm())
+        self._confirm()
         with self._index.reading() as connection:
-            anew = Replay(connection, self.card)
+            anew = Replay(self.card, connection)
             line = line_format.seal(entries.encode(entry), anew.spot.lines + 1)
             anew.apply(line, _HERE)
             anew.fill()
         fd = self._disk.replace_open(target.path, self._lines(target, anew, line, entry.at))
         os.close(target.fd)
         target = self._target = target._replace(fd=fd)
-        facts = os.fstat(fd)
-        anew.spot.inode, anew.spot.mtime = line_format.inode_of(facts), facts.st_mtime_ns
+        anew.note_file(fd)
         with self._indexing():
             with self._index.writing() as connection:
-                pk = replay.store(connection, target, anew, before)
-            if pk is None:
-                self.card = replay.catch_up(self._index, target, is_locked=True)
-            else:
-                self.card = Card(pk, target.folder, anew.state)
+                stored = replay.store(connection, target.name, target.folder, anew)
+            self.card = stored or replay.catch_up(self._index, target, is_locked=True)
 
     def _lines(self, target: Target, anew: Replay, line: bytes, at: datetime) -> Iterator[bytes]:
         """The journal anew. The replay is led along, so that in the end it fits the new file."""
@@ -284,8 +316,7 @@ class Writer:
             else:
                 with contextlib.suppress(OSError):
                     target.path.parent.rmdir()
-                with self._indexing():
-                    replay.move(self._index, self._name, folder)
+                self._index.mark(self._name)
                 return new
         return target
 
