@@ -53,7 +53,7 @@ def _copy_journal(tenant: Tenant, name: str, target: Layout, writes: Disk) -> No
     with tenant.shelf.opened(name) as found:
         if found is None:
             return
-        source, card = found
+        source, card, _ = found
         copy = target.journal(source.folder, name)
         writes.make_folder(copy.parent)
         writes.replace(copy, disk.prefix(source.fd, card.state.spot.size))

@@ -29,6 +29,9 @@ from hansard.model import Conversation, UsageRow, to_micros
 _BATCH = 100
 """Journals that are read in one transaction of the index: other writers wait for no more."""
 
+_DECODED = 2000
+"""Conversations that are not decoded again while they are as they were."""
+
 _ACTIVITY = "SELECT head, active_at AS at, id FROM conversations WHERE live"
 _UPDATES = (
     f"SELECT * FROM ({_ACTIVITY} AND updated_at = active_at{{more}} ORDER BY at {{order}}, id {{order}}) UNION ALL "
@@ -173,7 +176,12 @@ def _is_same_file(path: Path, known: tuple[int, int, int]) -> bool:
 
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:
-    conversation = decode_core(row[0]).conversation
+    return _decoded(row[0])
+
+
+@lru_cache(_DECODED)
+def _decoded(head: bytes) -> Conversation:
+    conversation = decode_core(head).conversation
     assert conversation is not None, "only a conversation that exists is live"
     return conversation
 

@@ -14,7 +14,8 @@ from hansard.backends.files import disk, lifecycle, line_format, names
 from hansard.backends.files.layout import ENDING, TENANT, files_in, folders_in
 from hansard.backends.files.line_format import R
 from hansard.backends.files.records import Space
-from hansard.backends.files.replay import Place, Replay
+from hansard.backends.files.replay import Replay
+from hansard.backends.files.rows import Place
 from hansard.backends.files.tenant import Common, Tenant
 from hansard.backends.files.tenant_log import Estate, tenant_at
 from hansard.errors import Corrupt, FormatMismatch

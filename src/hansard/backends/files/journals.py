@@ -24,7 +24,7 @@ from hansard.backends.files.index import Index, IndexFailure
 from hansard.backends.files.layout import Layout
 from hansard.backends.files.locks import Locks
 from hansard.backends.files.replay import Replay, Target
-from hansard.backends.files.rows import Card, Row, Rows, load
+from hansard.backends.files.rows import Card, Row, Rows, Unstored, load
 from hansard.backends.files.state import State
 from hansard.contract.types import Context, ConversationState
 from hansard.errors import Corrupt, TimedOut
@@ -44,7 +44,12 @@ class Book:
     """A conversation that exists: its open journal, and what the index says of it."""
 
     def __init__(
-        self, index: Index, target: Target, card: Card, confirm: Callable[[], Card | None] | None = None
+        self,
+        index: Index,
+        target: Target,
+        card: Card,
+        unstored: Unstored | None = None,
+        confirm: Callable[[], Card | None] | None = None,
     ) -> None:
         assert card.state.head is not None
         self.index = index
@@ -52,24 +57,35 @@ class Book:
         self.state = card.state
         self.head: ConversationState = card.state.head
         self._card = card
+        self._unstored = unstored
         self._confirm = confirm
-        """Asks whether the index knows the card, which is not known yet."""
+        """Has the index say what the card says; where that is not known yet."""
 
     @contextlib.contextmanager
     def rows(self) -> Iterator[Rows]:
+        if self._unstored is not None and self._unstored.after is None:
+            yield Rows(None, 0, self._unstored)
+            return
         with self.index.connection() as connection:
-            card = self._confirm() if self._confirm else self._card
-            assert card is not None
-            yield Rows(connection, card.pk)
+            if self._confirm is None:
+                yield Rows(connection, self._card.pk, self._unstored)
+            else:
+                card = self._confirm()
+                assert card is not None
+                yield Rows(connection, card.pk)
 
     def read(self, wanted: Sequence[Row]) -> list[Message]:
         """The messages of these rows."""
         try:
-            data = line_format.read_pieces(self.target.fd, [row.piece for row in wanted], self.target.path)
+            data = line_format.read_pieces(self.target.fd, wanted, self.target.path)
         except Corrupt as error:
             raise Suspect(self.index, self.target.path, error) from error
         id = self.head.conversation.id
         return [entries.decode_message(each, id) for each in data]
+
+
+Opened = tuple[Target, Card, Unstored | None]
+"""An open journal, what it says, and what of that the index does not have."""
 
 
 class Suspect(IndexFailure):
@@ -232,7 +248,7 @@ class Shelf:
             yield book if book and rules.is_visible(book.head.conversation, context) else None
 
     @contextlib.contextmanager
-    def opened(self, name: str, *, wait: bool = True, rows: bool = True) -> Iterator[tuple[Target, Card] | None]:
+    def opened(self, name: str, *, wait: bool = True, rows: bool = True) -> Iterator[Opened | None]:
         """An open journal and its row, of one moment, whether or not the conversation still exists."""
         while True:
             target = self.open(name, wait=wait)
@@ -241,27 +257,39 @@ class Shelf:
                 return
             try:
                 card = self.known_card(target)
-                if card is not None and not rows:
-                    yield target, card
+                unstored = self._unstored(card, name) if card is not None and rows else None
+                if card is not None and (not rows or (unstored is not None and unstored.after is None)):
+                    yield target, card, unstored
                     return
                 with self.index.connection() as connection:
-                    card = self._fresh(connection, target, card)
-                    if card is not None:
-                        yield target, card
+                    found = self._fresh(connection, target, card, unstored)
+                    if found is not None:
+                        yield found
                         return
             finally:
                 os.close(target.fd)
 
-    def _fresh(self, connection: sqlite3.Connection, target: Target, card: Card | None) -> Card | None:
+    def _unstored(self, card: Card, name: str) -> Unstored | None:
+        unsaved = self._unsaved.get(name)
+        return unsaved.unstored(card) if unsaved is not None else None
+
+    def _fresh(
+        self, connection: sqlite3.Connection, target: Target, card: Card | None, unstored: Unstored | None
+    ) -> Opened | None:
         """Begins a transaction in which the index and the open file agree; None when the file was replaced.
 
-        `card` is what is known of the file.
+        `card` is what is known of the file, and `unstored` what of it the index does not have.
         """
+        if card is not None and unstored is not None and unstored.after is not None:
+            connection.execute("BEGIN")
+            if replay.is_known(connection, target.name, unstored.after):
+                return target, card, unstored
+            connection.execute("ROLLBACK")
         if (saved := self.save(target.name)) is not None:
             card = saved if replay.is_fresh(target, saved) else None
         connection.execute("BEGIN")
         if card is not None and replay.is_known(connection, target.name, card):
-            return card
+            return target, card, None
         connection.execute("ROLLBACK")
         try:
             card = replay.catch_up(self.index, target)
@@ -270,7 +298,7 @@ class Shelf:
         self.keep_card(target.name, card)
         connection.execute("BEGIN")
         if replay.is_known(connection, target.name, card):
-            return card
+            return target, card, None
         connection.execute("ROLLBACK")
         return None
 

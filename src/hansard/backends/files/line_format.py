@@ -15,6 +15,7 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -208,27 +209,45 @@ _GAP = 4096
 _RUN = 1 << 22
 
 
-def read_pieces(fd: int, wanted: Sequence[Piece], path: Path) -> list[bytes]:
+class Placed(Protocol):
+    """A `Piece`, or a tuple that has its fields among others."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def crc(self) -> int: ...
+
+
+def read_pieces(fd: int, wanted: Sequence[Placed], path: Path) -> list[bytes]:
     """The values at these places, each checked. Neighbours are read together."""
-    found: dict[Piece, bytes] = {}
-    for run in _runs(sorted(wanted)):
+    found: dict[int, bytes] = {}
+    for run in _runs(sorted(wanted, key=_offset)):
         start = run[0].offset
         data = disk.read(fd, start, run[-1].offset + run[-1].length - start)
         for piece in run:
-            value = data[piece.offset - start : piece.offset - start + piece.length]
-            if len(value) != piece.length or zlib.crc32(value) != piece.crc:
-                raise damaged(path, line_at(fd, piece.offset), "its checksum does not fit")
-            found[piece] = value
-    return [found[piece] for piece in wanted]
+            offset, length = piece.offset, piece.length
+            value = found[offset] = data[offset - start : offset - start + length]
+            if len(value) != length or zlib.crc32(value) != piece.crc:
+                raise damaged(path, line_at(fd, offset), "its checksum does not fit")
+    return [found[piece.offset] for piece in wanted]
 
 
-def _runs(wanted: Iterable[Piece]) -> list[list[Piece]]:
-    runs: list[list[Piece]] = []
+_offset = attrgetter("offset")
+
+
+def _runs(wanted: Iterable[Placed]) -> Iterator[list[Placed]]:
+    run: list[Placed] = []
+    start = end = 0
     for piece in wanted:
-        last = runs[-1] if runs else [piece]
-        end = last[-1].offset + last[-1].length
-        if runs and piece.offset - end <= _GAP and piece.offset + piece.length - last[0].offset <= _RUN:
-            last.append(piece)
-        else:
-            runs.append([piece])
-    return runs
+        offset = piece.offset
+        if run and (offset - end > _GAP or offset + piece.length - start > _RUN):
+            yield run
+            run = []
+        if not run:
+            start = offset
+        run.append(piece)
+        end = offset + piece.length
+    if run:
+        yield run

@@ -18,32 +18,13 @@ from hansard.backends.files.entries import Entry, Stub
 from hansard.backends.files.index import Index
 from hansard.backends.files.line_format import Piece, Spot
 from hansard.backends.files.locks import is_at
-from hansard.backends.files.rows import QUERIES, Card
+from hansard.backends.files.rows import QUERIES, Card, Place, Unstored
 from hansard.backends.files.state import State
 from hansard.cursors import sort_time
 from hansard.model import to_micros
 
-
-class Place(NamedTuple):
-    """A message as the index keeps it."""
-
-    segment: int
-    seq: int
-    created: int
-    size: int
-    offset: int
-    length: int
-    crc: int
-    role: str
-    participant: str | None
-    user_id: str | None
-    """Of a participant of kind user."""
-    pinned: int | None
-    digests: tuple[str, ...] = ()
-
-    @property
-    def piece(self) -> Piece:
-        return Piece(self.offset, self.length, self.crc)
+_MOST_UNSTORED = 100
+"""Messages of a conversation that are read from memory. With more, the index is told before they are read."""
 
 
 class Old(NamedTuple):
@@ -71,6 +52,8 @@ class Replay:
         """Messages that came or changed; None for one that went."""
         self.replaced: dict[str, Old] = {}
         """Those of them that the index has."""
+        self._only_adds = True
+        """No line took a message away, or put one in the place of another."""
 
     @property
     def spot(self) -> Spot:
@@ -93,6 +76,16 @@ class Replay:
         self.note_file(target.fd)
         self.folder = target.folder
         return Card(self.card.pk if self.card else 0, target.folder, self.state)
+
+    def unstored(self, card: Card) -> Unstored | None:
+        """What the index does not have of a card. None when there is too much, or the index has to change."""
+        if len(self.places) > _MOST_UNSTORED or not (self.is_whole or self._only_adds):
+            return None
+        found = [(id, place) for id, place in list(self.places.items()) if place is not None]
+        if not self._only_adds:
+            found.sort(key=lambda each: each[1].seq)
+        # Another thread may be adding a line. It has put another state here before it changed anything.
+        return Unstored(dict(found), None if self.is_whole else self.card) if self.state is card.state else None
 
     def note_file(self, fd: int) -> None:
         """The journal has been read to its end."""
@@ -128,6 +121,7 @@ class Replay:
             state.count = state.top = state.latest = 0
             state.is_in_time = True
         self._look_up(entry.removed)
+        self._only_adds &= not entry.removed and not entry.cleared
         for id in entry.removed:
             if (found := self._find(id)) is None:
                 raise KeyError(id)
@@ -162,6 +156,7 @@ class Replay:
         if (found := self._find(stub.id)) is not None:
             segment = found.segment
             state.waste += found.length
+            self._only_adds = False
         else:
             segment = stub.line
             state.count += 1

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from heapq import merge
 from importlib import resources
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
-from hansard.backends.files.line_format import Piece, Spot
+from hansard.backends.files.line_format import Spot
 from hansard.backends.files.state import State
 from hansard.backends.shared.statements import parse
 from hansard.contract.storage import Run, Span
@@ -32,43 +33,90 @@ class Row(NamedTuple):
     length: int
     crc: int
 
+
+class Place(NamedTuple):
+    """A message as the index keeps it: what a `Row` says, and more."""
+
+    segment: int
+    seq: int
+    created: int
+    size: int
+    offset: int
+    length: int
+    crc: int
+    role: str
+    participant: str | None
+    user_id: str | None
+    """Of a participant of kind user."""
+    pinned: int | None
+    digests: tuple[str, ...] = ()
+
     @property
-    def piece(self) -> Piece:
-        return Piece(self.offset, self.length, self.crc)
+    def row(self) -> Row:
+        return Row._make(self[:7])
+
+
+class Unstored(NamedTuple):
+    """Messages that this process has written and the index does not have yet."""
+
+    places: dict[str, Place]
+    after: Card | None
+    """What the index says: all that comes before these. None where these are all."""
 
 
 class Rows:
-    """What the index says of one conversation. It is used while its connection is held."""
+    """The messages of one conversation: those in the index, then those that are `unstored`.
 
-    def __init__(self, connection: sqlite3.Connection, pk: int) -> None:
+    It is used while its connection is held. There is none where all messages are unstored.
+    """
+
+    def __init__(self, connection: sqlite3.Connection | None, pk: int, unstored: Unstored | None = None) -> None:
         self.connection = connection
         self.pk = pk
+        self._new = unstored.places if unstored else {}
 
-    def _run(self, name: str, *values: object) -> sqlite3.Cursor:
-        return self.connection.execute(QUERIES[name], (self.pk, *values))
+    def _run(self, name: str, *values: object) -> Iterator[Any]:
+        return self.connection.execute(QUERIES[name], (self.pk, *values)) if self.connection else iter(())
+
+    def _one(self, name: str, *values: object) -> Any:
+        return next(self._run(name, *values), None)
+
+    def _new_of(self, run: Run) -> list[tuple[str, Place]]:
+        if not self._new:
+            return []
+        segment, after, upto = _bounds(run)
+        return [each for each in self._new.items() if each[1].segment == segment and after < each[1].seq <= upto]
 
     # Messages
 
     def find(self, message_id: str) -> Row | None:
-        found = self._run("find_message", message_id).fetchone()
+        if message_id in self._new:
+            return self._new[message_id].row
+        found = self._one("find_message", message_id)
         return Row._make(found) if found else None
 
     def at_number(self, n: int) -> Row | None:
         """The message of that number, if it is still there as it was."""
-        found = self._run("place_of_number", n).fetchone()
+        found = self._one("place_of_number", n)
         return Row._make(found) if found else None
 
     def numbered(self, message_id: str) -> tuple[Row, int] | None:
         """A message, and its number."""
-        found = self._run("number_of", message_id).fetchone()
+        found = self._one("number_of", message_id)
         return (Row._make(found[:-1]), found[-1]) if found else None
 
     def run(self, run: Run, limit: int = ALL, *, newest_first: bool = False) -> Iterator[Row]:
-        query = "descending" if newest_first else "ascending"
-        return map(Row._make, self._run(query, run.segment, run.after, run.upto, limit))
+        new = [place.row for _, place in self._new_of(run)]
+        if not newest_first:
+            return chain(map(Row._make, self._run("ascending", *_bounds(run), limit)), new)
+        if limit != ALL:
+            new = new[max(0, len(new) - limit) :]
+            limit -= len(new)
+        return chain(reversed(new), map(Row._make, self._run("descending", *_bounds(run), limit)))
 
     def pinned(self, run: Run) -> list[Row]:
-        return [Row._make(each) for each in self._run("pinned", run.segment, run.after, run.upto)]
+        new = [place.row for _, place in self._new_of(run) if place.pinned]
+        return [*map(Row._make, self._run("pinned", *_bounds(run))), *new]
 
     def between(self, runs: Sequence[Run], newest: int | None = None) -> list[Row]:
         """The messages of these runs in order: all, or only so many from the end."""
@@ -81,46 +129,62 @@ class Rows:
         return found[::-1]
 
     def span(self, run: Run) -> Span:
-        return Span(*self._run("count_run", run.segment, run.after, run.upto).fetchone())
+        count, first, last = self._one("count_run", *_bounds(run)) or (0, 0, 0)
+        seqs = [place.seq for _, place in self._new_of(run)]
+        if seqs:
+            count, first, last = count + len(seqs), first or seqs[0], seqs[-1]
+        return Span(count, first, last)
 
     def ids(self, runs: Iterable[Run]) -> list[str]:
         """The ids of the messages of these runs."""
-        return [id for run in runs for (id,) in self._run("ids_of_run", run.segment, run.after, run.upto)]
+        found: list[str] = []
+        for run in runs:
+            found += (id for (id,) in self._run("ids_of_run", *_bounds(run)))
+            found += (id for id, _ in self._new_of(run))
+        return found
 
-    def segments(self) -> Iterator[int]:
+    def segments(self) -> set[int]:
         """Those that hold messages."""
-        segment = -1
-        while (found := self._run("next_segment", segment).fetchone()[0]) is not None:
-            yield (segment := found)
+        found = {place.segment for place in self._new.values()}
+        segment: int | None = -1
+        while (segment := (self._one("next_segment", segment) or (None,))[0]) is not None:
+            found.add(segment)
+        return found
 
     def all(self, after: int = 0, limit: int = ALL) -> Iterator[Row]:
         """Of every segment, in the order of seq."""
-        parts = [self.run(Run(each, after, 1 << 62), limit) for each in list(self.segments())]
+        parts = [self.run(Run(each, after, 1 << 62), limit) for each in self.segments()]
         return merge(*parts, key=lambda row: row.seq)
 
     def is_place(self, created: int, seq: int) -> bool:
         """Whether a message of that time has that seq."""
-        found = (self._run("time_at", each, seq).fetchone() for each in list(self.segments()))
-        return any(each == (created,) for each in found)
+        if any(place.seq == seq and place.created == created for place in self._new.values()):
+            return True
+        return any(self._one("time_at", each, seq) == (created,) for each in self.segments())
 
     def last_time(self, without: set[str]) -> datetime | None:
         """The time of the last message, the ones of these ids aside."""
-        last = max(filter(None, (self._last(each, without) for each in list(self.segments()))), default=None)
+        last = max(filter(None, (self._last(each, without) for each in self.segments())), default=None)
         return from_micros(last[1]) if last else None
 
     def _last(self, segment: int, without: set[str]) -> tuple[int, int] | None:
-        for seq, created, id in self._run("last_of_segment", segment):
-            if id not in without:
-                return seq, created
-        return None
+        new = [(place.seq, place.created, id) for id, place in self._new.items() if place.segment == segment]
+        found = chain(reversed(new), self._run("last_of_segment", segment))
+        return next(((seq, created) for seq, created, id in found if id not in without), None)
 
     # Blobs
 
     def digests(self, ids: Iterable[str] | None = None) -> set[str]:
         """Blobs that these messages refer to, or all."""
+        wanted = list(self._new if ids is None else ids)
+        found = {digest for id in wanted if id in self._new for digest in self._new[id].digests}
         if ids is None:
-            return {digest for (digest,) in self._run("digests")}
-        return {digest for id in ids for (digest,) in self._run("digests_of", id)}
+            return found | {digest for (digest,) in self._run("digests")}
+        return found | {digest for id in wanted for (digest,) in self._run("digests_of", id)}
+
+
+def _bounds(run: Run) -> tuple[int, int, int]:
+    return run.segment, run.after, run.upto
 
 
 # --- the conversation's own row ---------------------------------------------------------------------------------------

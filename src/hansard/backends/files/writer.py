@@ -21,8 +21,8 @@ from hansard.backends.files.entries import Entry
 from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.journals import Book, Shelf, is_there
 from hansard.backends.files.line_format import Spot
-from hansard.backends.files.replay import Place, Replay, Target
-from hansard.backends.files.rows import Card, Rows
+from hansard.backends.files.replay import Replay, Target
+from hansard.backends.files.rows import Card, Place, Rows
 from hansard.backends.files.state import State
 
 _LEAST_WASTE = 1 << 18
@@ -69,7 +69,7 @@ class Writer:
         target, card = self._target, self.card
         if target is None or card is None or not is_there(card.state, target.path, self.id):
             return None
-        return Book(self._index, target, card, self._confirm)
+        return Book(self._index, target, card, self._unsaved.unstored(card) if self._unsaved else None, self._confirm)
 
     def _confirm(self) -> Card | None:
         """The card, after a look whether the index says the same."""
@@ -279,13 +279,9 @@ class Writer:
 
     def _raw(self, target: Target, places: list[Place], line: bytes) -> list[bytes]:
         """Messages as they stand in the old file, or in the line that is to come."""
-        old = [place.piece for place in places if place.offset >= 0]
-        found = dict(zip(old, line_format.read_pieces(target.fd, old, target.path), strict=True))
-        for place in places:
-            if place.offset < 0:
-                start = place.offset - _HERE
-                found[place.piece] = line[start : start + place.length]
-        return [found[place.piece] for place in places]
+        old = [place for place in places if place.offset >= 0]
+        found = iter(line_format.read_pieces(target.fd, old, target.path))
+        return [next(found) if place.offset >= 0 else _part(line, place) for place in places]
 
     # Where it lies
 
@@ -319,6 +315,11 @@ class Writer:
                 self._index.mark(self._name)
                 return new
         return target
+
+
+def _part(line: bytes, place: Place) -> bytes:
+    start = place.offset - _HERE
+    return line[start : start + place.length]
 
 
 def _stepped(state: State, body: bytes) -> bytes:
