@@ -306,6 +306,46 @@ def test_a_blob_that_the_index_does_not_know_of_stays(tmp_path: Path) -> None:
         assert store.delete_conversation("c").blobs == 1
 
 
+# --- what `check` says of it ------------------------------------------------------------------------------------------
+
+SPOILED = {
+    "a place": ("UPDATE messages SET offset = offset + 1 WHERE id = 'm2'", "default/c: the index does not say"),
+    "a missing message": ("DELETE FROM messages WHERE id = 'm2'", "default/c: the index does not say"),
+    "a head": ("UPDATE conversations SET head = replace(head, 'plain', 'other')", "default/c: the index does not say"),
+    "nonsense": ("UPDATE conversations SET head = '[nonsense' WHERE name = 'c'", "index.sqlite: the index is damaged"),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_check_tells_of_an_index_that_says_something_else(tmp_path: Path, how: str) -> None:
+    sql, expected = SPOILED[how]
+    with kit.connect(tmp_path) as store:
+        store.create_conversation("c", title="plain")
+        store.append("c", [Message("user", str(number), id=f"m{number}") for number in range(3)])
+        store.append_message("d", "user", "x")
+        assert store.check() == []
+        store.list_conversations()
+        assert store.check() == []
+        with contextlib.closing(sqlite3.connect(index_of(tmp_path), isolation_level=None)) as connection:
+            connection.execute(sql)
+        (problem,) = store.check()
+        assert expected in f"{problem.where}: {problem.what}"
+        assert "hansard reindex" in problem.what
+        list(store.admin.reindex())
+        assert store.check() == []
+
+
+def test_a_check_tells_of_an_index_that_is_behind(tmp_path: Path) -> None:
+    with kit.connect(tmp_path) as store:
+        store.append_message("c", "user", "one")
+        store.list_conversations()
+        kill(tmp_path, "two")
+        (problem,) = store.check()
+        assert (problem.where, "is behind" in problem.what) == ("default/c", True)
+        list(store.admin.reindex())
+        assert store.check() == []
+
+
 # --- a writer tells the index later -----------------------------------------------------------------------------------
 
 KILLED_LATER = """

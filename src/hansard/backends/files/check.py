@@ -1,4 +1,4 @@
-"""Looking at everything: every line of every journal, from its first byte, and every blob."""
+"""Checks everything: every line of every journal from its first byte, what the index says of it, and every blob."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hansard import rules
-from hansard.backends.files import disk, lifecycle, line_format, names
+from hansard.backends.files import disk, lifecycle, line_format, names, rows
+from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.layout import ENDING, TENANT, files_in, folders_in
 from hansard.backends.files.line_format import R
 from hansard.backends.files.records import Space
 from hansard.backends.files.replay import Replay
-from hansard.backends.files.rows import Place
+from hansard.backends.files.rows import QUERIES, Card, Place
 from hansard.backends.files.tenant import Common, Tenant
 from hansard.backends.files.tenant_log import Estate, tenant_at
 from hansard.errors import Corrupt, FormatMismatch
@@ -85,10 +87,36 @@ def _look_at_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Pr
         yield Problem(str(path), "it ends before it says what it holds")
     else:
         places = {id: place for id, place in replayed.places.items() if place is not None}
+        yield from _check_index(tenant, name, replayed)
         yield from rules.audit(f"{tenant.id}/{state.id}", state.head, _as_messages(places))
         for sha256 in sorted({digest for place in places.values() for digest in place.digests}):
             if not tenant.layout.blob(sha256).exists():
                 yield Problem(f"{tenant.id}/{state.id}", f"blob {sha256} is missing")
+
+
+def _check_index(tenant: Tenant, name: str, replayed: Replay) -> Iterator[Problem]:
+    """Whether the index says what the journal says. It may be behind one that is marked, and one in memory is ours."""
+    where, path = f"{tenant.id}/{replayed.state.id}", tenant.layout.index
+    try:
+        with tenant.index.reading() as connection:
+            if tenant.index.is_private:
+                return
+            card = rows.load(connection, name)
+            known = connection.execute(QUERIES["known_messages"], (card.pk,)).fetchall() if card else []
+    except IndexFailure as failure:
+        yield Problem(str(path), f"the index is damaged ({failure}): run `hansard reindex`")
+        return
+    if card is None or card.state.spot.size != replayed.spot.size or card.state.spot.tail != replayed.spot.tail:
+        if tenant.index.is_synced and not tenant.layout.marker(name).exists():
+            yield Problem(where, "the index is behind its journal: run `hansard reindex`")
+    elif not _says_the_same(card, known, replayed):
+        yield Problem(where, "the index does not say what its journal says: run `hansard reindex`")
+
+
+def _says_the_same(card: Card, known: list[tuple[Any, ...]], replayed: Replay) -> bool:
+    found = {id: tuple(rest[:-1]) for id, *rest in known}
+    said = {id: place[:-1] for id, place in replayed.places.items() if place is not None}
+    return found == said and card.state.head == replayed.state.head
 
 
 def _as_messages(places: dict[str, Place]) -> list[tuple[int, Message]]:

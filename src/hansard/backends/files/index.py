@@ -154,6 +154,11 @@ class Index:
         return pool.is_synced and not pool.is_private
 
     @property
+    def is_private(self) -> bool:
+        """This process has one of its own, in memory."""
+        return self._current().is_private
+
+    @property
     def token(self) -> object:
         """Another one when another database is used."""
         return self._pool
