@@ -61,13 +61,16 @@ class Catalog:
     def _sync(self, *, again: bool) -> None:
         marked = self._index.marked()
         if again or not self._index.is_synced:
-            with self._index.synchronising():
-                self._look_at(self._changed())
+            self._compare()
         elif marked:
             self._look_at(marked)
         if marked and self._index.is_synced:
             for name in marked:
                 self._unmark(name)
+
+    def _compare(self) -> None:
+        with self._index.synchronising():
+            self._look_at(self._changed())
 
     def _look_at(self, names: Iterable[str]) -> None:
         names = iter(names)
