@@ -17,12 +17,12 @@ from tests.backends.files import kit
 
 from hansard import Limits, Message, Participant, TimedOut, Unavailable, sync
 from hansard.backends.files import FilesBackend, catalog, journals, line_format
-from hansard.backends.files.index import Index
-from hansard.backends.files.records import Records
-from hansard.backends.files.replay import Replay
+from hansard.backends.files.index import TenantIndex
+from hansard.backends.files.records import RecordJournal
+from hansard.backends.files.replay import JournalReplay
 from hansard.backends.files.rows import QUERIES
-from hansard.backends.files.tenant import Common
-from hansard.backends.files.tenant_log import Estate
+from hansard.backends.files.tenant import SharedResources
+from hansard.backends.files.tenant_log import TenantLogState
 from hansard.store.core import utc_now
 from hansard.testing import Clock, state
 
@@ -149,13 +149,13 @@ def test_what_earlier_versions_kept_there_goes(tmp_path: Path) -> None:
 def test_what_the_index_has_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path)
     read: list[bytes] = []
-    real = Replay.apply
+    real = JournalReplay.apply
 
-    def apply(replay: Replay, line: bytes, at: int) -> None:
+    def apply(replay: JournalReplay, line: bytes, at: int) -> None:
         read.append(line)
         real(replay, line, at)
 
-    monkeypatch.setattr(Replay, "apply", apply)
+    monkeypatch.setattr(JournalReplay, "apply", apply)
     with kit.connect(tmp_path) as store:
         assert len(store.list_conversations(user_id="u1", limit=50).items) == 50
         assert kit.contents(store, "c7") == ["in 7"]
@@ -166,7 +166,7 @@ def test_what_the_index_has_is_not_read_again(tmp_path: Path, monkeypatch: pytes
 
 def test_little_memory_changes_no_answer(tmp_path: Path) -> None:
     expected = fill(tmp_path)
-    common = Common(tmp_path, durable=False, snapshots=False, timeout=10)
+    common = SharedResources(tmp_path, durable=False, snapshots=False, timeout=10)
     common.spaces._most = common.tenants._most = 1
     with sync.Store.over(FilesBackend(common, blocking=True)) as store:
         assert state(store) == expected
@@ -255,11 +255,11 @@ def test_a_listing_sees_what_another_handle_writes(tmp_path: Path) -> None:
 KILLED = """
 import base64, os, sys
 from hansard import Limits, Message, sync
-from hansard.backends.files.index import Index
+from hansard.backends.files.index import TenantIndex
 store = sync.connect(sys.argv[1], limits=Limits(blob_bytes=64))
 def die(*_, **__):
     os._exit(7)
-Index.mark = die
+TenantIndex.mark = die
 store.append("c", [Message("user", sys.argv[2])])
 """
 
@@ -415,10 +415,10 @@ def test_a_mark_that_cannot_be_made_fails_no_write(tmp_path: Path) -> None:
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every write to the index fails, as on a full disk."""
-    real = Index.writing
+    real = TenantIndex.writing
 
     @contextlib.contextmanager
-    def fail(index: Index) -> Iterator[sqlite3.Connection]:
+    def fail(index: TenantIndex) -> Iterator[sqlite3.Connection]:
         with real(index) as connection:
             if not index._current().is_private:
                 error = sqlite3.OperationalError("database or disk is full")
@@ -426,7 +426,7 @@ def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise error
             yield connection
 
-    monkeypatch.setattr(Index, "writing", fail)
+    monkeypatch.setattr(TenantIndex, "writing", fail)
 
 
 def test_an_index_that_cannot_be_written_fails_no_write(tmp_path: Path, unwritable: None) -> None:
@@ -502,11 +502,11 @@ def test_a_purge_takes_what_the_index_said_of_titles(tmp_path: Path) -> None:
 
 
 def test_the_latest_deletion_counts_whatever_the_order_of_lines() -> None:
-    estate, now = Estate(), utc_now()
+    state, now = TenantLogState(), utc_now()
     for at in (now, now - timedelta(hours=1)):
         line = line_format.seal(b'{"tombstones":{"d":"%b"}}' % at.isoformat().encode(), 1)
-        estate.apply(line, 0)
-    assert estate.tombstones == {"d": now}
+        state.apply(line, 0)
+    assert state.tombstones == {"d": now}
 
 
 def test_a_lock_that_keeps_a_deletion_from_its_end_is_told_of_as_unknown(
@@ -519,7 +519,7 @@ def test_a_lock_that_keeps_a_deletion_from_its_end_is_told_of_as_unknown(
         def busy(*_: object) -> int:
             raise TimedOut("another writer has held the records for too long")
 
-        monkeypatch.setattr(Records, "forget", busy)
+        monkeypatch.setattr(RecordJournal, "forget", busy)
         with pytest.raises(Unavailable) as caught:
             store.delete_conversation("c")
         assert caught.value.outcome == "unknown"
@@ -663,7 +663,7 @@ def test_a_journal_that_is_as_it_was_is_read_without_the_index(tmp_path: Path, m
     with kit.connect(tmp_path) as store:
         store.create_conversation("c", title="one")
         with monkeypatch.context() as patched:
-            patched.setattr(Index, "connection", None)
+            patched.setattr(TenantIndex, "connection", None)
             assert title_of(store) == "one"
         with kit.connect(tmp_path) as other:
             other.update_conversation("c", title="two")
@@ -672,14 +672,14 @@ def test_a_journal_that_is_as_it_was_is_read_without_the_index(tmp_path: Path, m
 
 def test_an_append_does_not_wait_for_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     statements: list[str] = []
-    connect = Index._connect
+    connect = TenantIndex._connect
 
-    def traced(self: Index, path: str | None = None) -> sqlite3.Connection:
+    def traced(self: TenantIndex, path: str | None = None) -> sqlite3.Connection:
         connection = connect(self, path)
         connection.set_trace_callback(lambda sql: statements.append(sql.split()[0]))
         return connection
 
-    monkeypatch.setattr(Index, "_connect", traced)
+    monkeypatch.setattr(TenantIndex, "_connect", traced)
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "one")
         statements.clear()

@@ -120,7 +120,7 @@ def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.5)
             assert tenant.records("").forget("c", utc_now()) == 1
-            with tenant.ledger._file.writing(), tenant.index.writing():
+            with tenant.log._file.writing(), tenant.index.writing():
                 away.rename(journal)
         waiting.result()
         assert len(store.list_conversations().items) == 2

@@ -10,11 +10,11 @@ from pathlib import Path
 from hansard.backends.files import disk, lifecycle
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import ROOT, Layout
-from hansard.backends.files.tenant import Common, Tenant
+from hansard.backends.files.tenant import SharedResources, Tenant
 from hansard.errors import ValidationError
 
 
-def backup(common: Common, target: Path) -> None:
+def backup(common: SharedResources, target: Path) -> None:
     if target.exists():
         raise ValidationError(f"{str(target)!r} exists already: a backup never overwrites")
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}{disk.TEMPORARY}")
@@ -40,7 +40,7 @@ def _copy(tenant: Tenant, target: Layout, writes: Disk) -> None:
     # As long as this is held, no blob goes.
     with tenant.blobs.staying():
         names = tenant.catalog().names()
-        tenant.ledger.copy_to(target.ledger, writes)
+        tenant.log.copy_to(target.log, writes)
         for space in tenant.spaces():
             space.copy_to(target.space(space.owner), writes)
         for name in names:
@@ -50,13 +50,13 @@ def _copy(tenant: Tenant, target: Layout, writes: Disk) -> None:
 
 
 def _copy_journal(tenant: Tenant, name: str, target: Layout, writes: Disk) -> None:
-    with tenant.shelf.opened(name) as found:
+    with tenant.journals.opened(name) as found:
         if found is None:
             return
-        source, card, _ = found
+        source, row, _ = found
         copy = target.journal(source.folder, name)
         writes.make_folder(copy.parent)
-        writes.replace(copy, disk.prefix(source.fd, card.state.spot.size))
+        writes.replace(copy, disk.prefix(source.fd, row.state.position.size))
 
 
 def _copy_blob(path: Path, copy: Path, writes: Disk) -> None:

@@ -28,7 +28,7 @@ _PATIENCE = 1.0
 """How long to wait before blobs are left to the next sweep: a backup may be under way."""
 
 
-class Blobs:
+class BlobFiles:
     def __init__(self, layout: Layout, writes: Disk, locks: Locks) -> None:
         self._layout = layout
         self._disk = writes

@@ -17,9 +17,9 @@ from typing import Any
 
 from hansard import rules
 from hansard.backends.files import line_format, replay
-from hansard.backends.files.journals import Shelf
+from hansard.backends.files.journals import Journals
 from hansard.backends.files.layout import ENDING, files_in
-from hansard.backends.files.line_format import Spot, inode_of
+from hansard.backends.files.line_format import ReadPosition, inode_of
 from hansard.backends.files.rows import QUERIES
 from hansard.backends.files.state import decode_core, decode_rest, decode_usage
 from hansard.contract.types import Context, ConversationQuery, Participation
@@ -41,20 +41,21 @@ _UPDATES = (
 
 
 class Catalog:
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._layout = shelf.layout
-        self._index = shelf.index
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._layout = journals.layout
+        self._index = journals.index
 
     # Comparing
 
     def sync(self, *, wait: bool = True, again: bool = False) -> None:
-        """Compares all journals with the index, unless that was done. Without `wait`, `Busy` when one is moving.
+        """Brings the index up to date: from marked journals, and from all of them where that was not done yet.
 
+        Without `wait`, `ConversationMoving` is raised when a journal is being moved.
         A private index is compared each time: nobody else writes to it.
         """
         if wait:
-            self._shelf.patiently(lambda: self._sync(again=again))
+            self._journals.patiently(lambda: self._sync(again=again))
         else:
             self._sync(again=again)
 
@@ -97,22 +98,22 @@ class Catalog:
     def _unmark(self, name: str) -> None:
         """Takes away the mark of a journal that the index knows. One that is being written just now keeps its mark."""
         lock = self._layout.lock(name)
-        with contextlib.suppress(TimedOut, OSError), self._shelf.locks.hold(lock, "a conversation", patience=0.0):
+        with contextlib.suppress(TimedOut, OSError), self._journals.locks.hold(lock, "a conversation", patience=0.0):
             (known,) = self._rows("file_of", name) or (None,)
             if known is not None and _is_same_file(self._layout.journal(known[0], name), known[1:]):
                 self._index.unmark(name)
-            elif known is None and self._shelf.search(name) is None:
+            elif known is None and self._journals.search(name) is None:
                 self._index.unmark(name)
                 lock.unlink()
 
     def _look(self, name: str) -> None:
-        if self._shelf.save(name) is not None:
+        if self._journals.save(name) is not None:
             return
-        target = self._shelf.open(name, wait=False)
+        target = self._journals.open(name, wait=False)
         if target is not None:
             try:
                 # Whoever has just replaced it tells the index.
-                with contextlib.suppress(replay.Replaced):
+                with contextlib.suppress(replay.JournalReplaced):
                     replay.catch_up(self._index, target)
             finally:
                 os.close(target.fd)
@@ -175,7 +176,7 @@ class Catalog:
 
 def _is_same_file(path: Path, known: tuple[int, int, int]) -> bool:
     inode, size, mtime = known
-    return line_format.is_file(path, Spot(inode, size, mtime=mtime))
+    return line_format.is_file(path, ReadPosition(inode, size, mtime=mtime))
 
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:

@@ -15,16 +15,16 @@ from hansard.backends.files import disk, lifecycle, line_format, names, rows
 from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.layout import ENDING, TENANT, files_in, folders_in
 from hansard.backends.files.line_format import R
-from hansard.backends.files.records import Space
-from hansard.backends.files.replay import Replay
-from hansard.backends.files.rows import QUERIES, Card, Place
-from hansard.backends.files.tenant import Common, Tenant
-from hansard.backends.files.tenant_log import Estate, tenant_at
+from hansard.backends.files.records import RecordJournalState
+from hansard.backends.files.replay import JournalReplay
+from hansard.backends.files.rows import QUERIES, IndexedMessage, IndexRow
+from hansard.backends.files.tenant import SharedResources, Tenant
+from hansard.backends.files.tenant_log import TenantLogState, tenant_at
 from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Message, Problem, from_micros
 
 
-def check(common: Common, tenant: str | None) -> Iterator[Problem | int]:
+def check(common: SharedResources, tenant: str | None) -> Iterator[Problem | int]:
     looked = 0
     for each in lifecycle.chosen(common, tenant):
         yield from _check_beside(each)
@@ -39,7 +39,7 @@ def check(common: Common, tenant: str | None) -> Iterator[Problem | int]:
     yield looked
 
 
-def _check_root(common: Common) -> Iterator[Problem]:
+def _check_root(common: SharedResources) -> Iterator[Problem]:
     for name in folders_in(common.root):
         home = common.root / name
         if not names.is_ours(name) and tenant_at(home) is None and any(home.glob("*/*" + ENDING)):
@@ -68,15 +68,15 @@ def _settled(tenant: Tenant, name: str, look: Callable[[], Iterator[Problem]]) -
         return []
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(FileNotFoundError):
-            stack.enter_context(tenant.shelf.locks.hold(tenant.layout.lock(name), "a journal", flags=disk.READ))
+            stack.enter_context(tenant.journals.locks.hold(tenant.layout.lock(name), "a journal", flags=disk.READ))
         return list(look())
 
 
 def _look_at_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Problem]:
     path = tenant.layout.journal(folder, name)
-    problems, replayed = _replay(path, Replay)
+    problems, replayed = _replay(path, JournalReplay)
     yield from problems
-    if replayed is None or not replayed.spot.lines:
+    if replayed is None or not replayed.position.lines:
         return
     state = replayed.state
     if names.escape(state.id) != name:
@@ -94,32 +94,36 @@ def _look_at_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Pr
                 yield Problem(f"{tenant.id}/{state.id}", f"blob {sha256} is missing")
 
 
-def _check_index(tenant: Tenant, name: str, replayed: Replay) -> Iterator[Problem]:
+def _check_index(tenant: Tenant, name: str, replayed: JournalReplay) -> Iterator[Problem]:
     """Whether the index says what the journal says. It may be behind one that is marked, and one in memory is ours."""
     where, path = f"{tenant.id}/{replayed.state.id}", tenant.layout.index
     try:
         with tenant.index.reading() as connection:
             if tenant.index.is_private:
                 return
-            card = rows.load(connection, name)
-            known = connection.execute(QUERIES["known_messages"], (card.pk,)).fetchall() if card else []
+            row = rows.load(connection, name)
+            known = connection.execute(QUERIES["known_messages"], (row.pk,)).fetchall() if row else []
     except IndexFailure as failure:
         yield Problem(str(path), f"the index is damaged ({failure}): run `hansard reindex`")
         return
-    if card is None or card.state.spot.size != replayed.spot.size or card.state.spot.tail != replayed.spot.tail:
+    if (
+        row is None
+        or row.state.position.size != replayed.position.size
+        or row.state.position.tail != replayed.position.tail
+    ):
         if tenant.index.is_synced and not tenant.layout.marker(name).exists():
             yield Problem(where, "the index is behind its journal: run `hansard reindex`")
-    elif not _says_the_same(card, known, replayed):
+    elif not _says_the_same(row, known, replayed):
         yield Problem(where, "the index does not say what its journal says: run `hansard reindex`")
 
 
-def _says_the_same(card: Card, known: list[tuple[Any, ...]], replayed: Replay) -> bool:
+def _says_the_same(row: IndexRow, known: list[tuple[Any, ...]], replayed: JournalReplay) -> bool:
     found = {id: tuple(rest[:-1]) for id, *rest in known}
     said = {id: place[:-1] for id, place in replayed.places.items() if place is not None}
-    return found == said and card.state.head == replayed.state.head
+    return found == said and row.state.head == replayed.state.head
 
 
-def _as_messages(places: dict[str, Place]) -> list[tuple[int, Message]]:
+def _as_messages(places: dict[str, IndexedMessage]) -> list[tuple[int, Message]]:
     """What an audit looks at."""
     ordered = sorted(places.items(), key=lambda each: each[1].seq)
     return [
@@ -133,12 +137,14 @@ def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None
     try:
         with disk.opened(path, disk.READ) as fd:
             state = line_format.catch_up(fd, fresh(), fresh, path)
-            is_torn = os.fstat(fd).st_size > state.spot.size
+            is_torn = os.fstat(fd).st_size > state.position.size
     except FileNotFoundError:
         return [], None
     except (Corrupt, FormatMismatch) as error:
         return [Problem(getattr(error, "where", None) or str(path), str(error))], None
-    problem = Problem(f"{path}:{state.spot.lines + 1}", "a torn tail: the last write was cut off, and is not served")
+    problem = Problem(
+        f"{path}:{state.position.lines + 1}", "a torn tail: the last write was cut off, and is not served"
+    )
     return [problem] if is_torn else [], state
 
 
@@ -147,9 +153,9 @@ def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None
 
 def _check_beside(tenant: Tenant) -> Iterator[Problem]:
     paths = tenant.layout
-    if not paths.ledger.exists():
+    if not paths.log.exists():
         yield Problem(str(paths.home), f"{TENANT} is missing, and with it tombstones and the usage of what was deleted")
-    yield from _settled(tenant, "_tenant", lambda: iter(_replay(paths.ledger, Estate)[0]))
+    yield from _settled(tenant, "_tenant", lambda: iter(_replay(paths.log, TenantLogState)[0]))
     for file in files_in(paths.records, ENDING):
         path = paths.records / file.name
         yield from _settled(tenant, "_records." + path.stem, partial(_look_at_records, path))
@@ -157,7 +163,7 @@ def _check_beside(tenant: Tenant) -> Iterator[Problem]:
 
 
 def _look_at_records(path: Path) -> Iterator[Problem]:
-    return iter(_replay(path, Space)[0])
+    return iter(_replay(path, RecordJournalState)[0])
 
 
 def _check_blobs(tenant: Tenant) -> Iterator[Problem]:

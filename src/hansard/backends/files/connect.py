@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard.backends.files import disk, line_format
 from hansard.backends.files.layout import ROOT
 from hansard.backends.files.storage import FilesBackend
-from hansard.backends.files.tenant import Common
+from hansard.backends.files.tenant import SharedResources
 from hansard.errors import Corrupt, FormatMismatch, ValidationError
 from hansard.executor import run_in_thread
 from hansard.urls import Url
@@ -20,7 +20,7 @@ _OPTIONS = ("mode", "durability", "timeout")
 _TIMEOUT = 10
 
 
-class Sign(Struct):
+class FolderFormat(Struct):
     """What `hansard.json` says."""
 
     store: str
@@ -34,7 +34,7 @@ async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> FilesBacke
     durability = url.choice("durability", ("machine", "process"), "machine")
     timeout = url.number("timeout") or _TIMEOUT
     url.finish(_OPTIONS)
-    common = Common(root, durable=durability == "machine", snapshots=mode == "snapshot", timeout=timeout)
+    common = SharedResources(root, durable=durability == "machine", snapshots=mode == "snapshot", timeout=timeout)
     if blocking:
         _prepare(common)
     else:
@@ -58,7 +58,7 @@ def folder_of(url: Url) -> Path:
     return Path(path).absolute()
 
 
-def _prepare(common: Common) -> None:
+def _prepare(common: SharedResources) -> None:
     with disk.map_errors():
         root = common.root
         if root.exists() and not root.is_dir():
@@ -74,7 +74,7 @@ def _prepare(common: Common) -> None:
                 wanted=str(line_format.FORMAT),
             )
         common.disk.make_folder(root)
-        common.disk.replace(sign, [msgspec.json.encode(Sign("hansard", line_format.FORMAT)) + b"\n"])
+        common.disk.replace(sign, [msgspec.json.encode(FolderFormat("hansard", line_format.FORMAT)) + b"\n"])
 
 
 def _is_empty(root: Path) -> bool:
@@ -84,7 +84,7 @@ def _is_empty(root: Path) -> bool:
 
 def _check(sign: Path) -> None:
     try:
-        found = msgspec.json.decode(sign.read_bytes(), type=Sign)
+        found = msgspec.json.decode(sign.read_bytes(), type=FolderFormat)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"{sign} is damaged: {error}", where=str(sign)) from error
     line_format.check_format(found.format, str(sign))

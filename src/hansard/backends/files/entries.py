@@ -33,7 +33,7 @@ Text = str | UnsetType | None
 Time = datetime | UnsetType | None
 
 
-class Facts(Struct, omit_defaults=True, kw_only=True):
+class ChangedFields(Struct, omit_defaults=True, kw_only=True):
     """Those fields of a conversation that a write changed."""
 
     user_id: Text = UNSET
@@ -52,7 +52,7 @@ class Facts(Struct, omit_defaults=True, kw_only=True):
     archived_at: Time = UNSET
 
 
-class Entry(Struct, omit_defaults=True, kw_only=True, rename={"has_tombstones": "buried"}):
+class JournalEntry(Struct, omit_defaults=True, kw_only=True, rename={"has_tombstones": "buried"}):
     # The first line of a journal says what it is.
     hansard: int = 0
     kind: str = ""
@@ -67,13 +67,13 @@ class Entry(Struct, omit_defaults=True, kw_only=True, rename={"has_tombstones": 
     nonce: str = ""
 
     messages: list[Raw] = []
-    """Messages as in `Stored`: one whose id is there already takes its place."""
+    """Messages as in `JournalMessage`: one whose id is there already takes its place."""
     cleared: bool = False
     """All messages went."""
     removed: list[str] = []
     """The messages of these ids went."""
 
-    conversation: Facts | UnsetType = UNSET
+    conversation: ChangedFields | UnsetType = UNSET
     seq: int | UnsetType = UNSET
     has_tombstones: bool | UnsetType = UNSET
     dropped: list[str] = []
@@ -97,7 +97,7 @@ class Entry(Struct, omit_defaults=True, kw_only=True, rename={"has_tombstones": 
     tombstone: bool = False
 
 
-class Stored(Struct, omit_defaults=True, kw_only=True):
+class JournalMessage(Struct, omit_defaults=True, kw_only=True):
     """A message in a journal."""
 
     id: str
@@ -122,7 +122,7 @@ class Stored(Struct, omit_defaults=True, kw_only=True):
     blobs: tuple[BlobRef, ...] = ()
 
 
-class Stub(Struct):
+class MessageFields(Struct):
     """The part of a stored message that the index needs."""
 
     id: str
@@ -139,21 +139,21 @@ class Stub(Struct):
 MESSAGES = b'"messages":['
 
 _encode = msgspec.json.Encoder().encode
-_entry = msgspec.json.Decoder(Entry)
-_stub = msgspec.json.Decoder(Stub)
+_entry = msgspec.json.Decoder(JournalEntry)
+_fields = msgspec.json.Decoder(MessageFields)
 _message = msgspec.json.Decoder(Message)
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: JournalEntry) -> bytes:
     return _encode(entry)
 
 
-def decode_entry(line: bytes) -> Entry:
+def decode_entry(line: bytes) -> JournalEntry:
     return _entry.decode(line)
 
 
-def decode_stub(raw: Raw) -> Stub:
-    return _stub.decode(raw)
+def decode_fields(raw: Raw) -> MessageFields:
+    return _fields.decode(raw)
 
 
 def decode_message(data: bytes, conversation_id: str) -> Message:
@@ -165,7 +165,7 @@ def decode_message(data: bytes, conversation_id: str) -> Message:
 def encode_message(line: int, message: Message, size: int, draft: Draft | None = None) -> Raw:
     """A message as JSON. The draft's body is the content, encoded already."""
     as_is = draft is None or message.format == "text"
-    stored = Stored(
+    stored = JournalMessage(
         id=message.id,
         seq=message.seq,
         line=line,
@@ -193,7 +193,7 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
 # --- what changed -----------------------------------------------------------------------------------------------------
 
 
-def set_head(entry: Entry, before: ConversationState | None, after: ConversationState) -> None:
+def set_head(entry: JournalEntry, before: ConversationState | None, after: ConversationState) -> None:
     """Puts the difference between two heads into an entry."""
     entry.conversation = _facts(before.conversation if before else None, after.conversation)
     if before is None or before.seq != after.seq:
@@ -209,19 +209,19 @@ def set_head(entry: Entry, before: ConversationState | None, after: Conversation
             entry.counts[id] = branch.count
 
 
-def _facts(before: Conversation | None, after: Conversation) -> Facts | UnsetType:
+def _facts(before: Conversation | None, after: Conversation) -> ChangedFields | UnsetType:
     if before is after:
         return UNSET
     base = before or Conversation(after.id)
     changed = {}
-    for name in Facts.__struct_fields__:
+    for name in ChangedFields.__struct_fields__:
         old, new = getattr(base, name), getattr(after, name)
         # Metadata is another object when it changed: 1 and True are equal, but not the same JSON.
         if (old is not new and (old or new)) if name == "metadata" else old != new:
             changed[name] = new
-    return Facts(**changed) if changed else UNSET
+    return ChangedFields(**changed) if changed else UNSET
 
 
-def with_facts(conversation: Conversation | None, id: str, facts: Facts) -> Conversation:
-    changed = {name: value for name in Facts.__struct_fields__ if (value := getattr(facts, name)) is not UNSET}
+def with_facts(conversation: Conversation | None, id: str, facts: ChangedFields) -> Conversation:
+    changed = {name: value for name in ChangedFields.__struct_fields__ if (value := getattr(facts, name)) is not UNSET}
     return structs.replace(conversation or Conversation(id), **changed)

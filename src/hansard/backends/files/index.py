@@ -60,7 +60,7 @@ _UNUSABLE = (
 class IndexFailure(Exception):
     """The index cannot be used as it is. `recover` sees to it that the next attempt uses another one, or raises."""
 
-    def __init__(self, index: Index, inode: int | None, error: Exception) -> None:
+    def __init__(self, index: TenantIndex, inode: int | None, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
         self._index = index
@@ -78,7 +78,7 @@ class IndexFailure(Exception):
         self._index.renew(self._inode, private=self.code in _UNUSABLE)
 
 
-class Index:
+class TenantIndex:
     def __init__(self, layout: Layout, writes: Disk, locks: Locks, timeout: float) -> None:
         self.path = layout.index
         self._layout = layout
@@ -351,7 +351,7 @@ class _Loan:
 
     __slots__ = ("_connection", "_here", "_index", "_pool")
 
-    def __init__(self, index: Index, here: threading.local, pool: _Pool) -> None:
+    def __init__(self, index: TenantIndex, here: threading.local, pool: _Pool) -> None:
         self._index = index
         self._here = here
         self._pool = pool

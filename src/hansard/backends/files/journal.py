@@ -13,7 +13,7 @@ from hansard.backends.files.disk import Disk
 from hansard.backends.files.line_format import R
 
 
-class Known(Generic[R]):
+class JournalReader(Generic[R]):
     """The state of a journal, as far as it was read."""
 
     def __init__(self, fresh: Callable[[], R]) -> None:
@@ -44,17 +44,17 @@ class Known(Generic[R]):
     def mend(self, fd: int, path: Path, writes: Disk) -> R:
         """Reads on, and takes away a torn tail: what was cut off was never acknowledged."""
         state = self.read_on(fd, path)
-        if os.fstat(fd).st_size > state.spot.size:
-            writes.cut(fd, state.spot.size)
+        if os.fstat(fd).st_size > state.position.size:
+            writes.cut(fd, state.position.size)
         return state
 
     def append(self, fd: int, path: Path, writes: Disk, body: bytes, state: R) -> R:
         """One more line, from a JSON object. Gives the state with it."""
-        at = state.spot.size
-        line = line_format.seal(body, state.spot.lines + 1)
+        at = state.position.size
+        line = line_format.seal(body, state.position.lines + 1)
         writes.append(fd, at, line)
         with self.mutex:
-            if self.state is state and state.spot.size == at and state.spot.inode:
+            if self.state is state and state.position.size == at and state.position.inode:
                 line_format.take(state, line, path)
                 return state
         # A reader was faster, or the file is new.
@@ -65,7 +65,7 @@ class Known(Generic[R]):
         fd = writes.replace_open(path, content)
         if state is None:
             return fd, self.read_on(fd, path)
-        state.spot.inode = line_format.inode_of(os.fstat(fd))
+        state.position.inode = line_format.inode_of(os.fstat(fd))
         with self.mutex:
             self.state = state
         return fd, state

@@ -40,7 +40,7 @@ class Layout:
     def __init__(self, root: Path, tenant: str) -> None:
         self.tenant = tenant
         self.home = root / names.escape(tenant)
-        self.ledger = self.home / TENANT
+        self.log = self.home / TENANT
         self.records = self.home / "_records"
         self.blobs = self.home / "_blobs"
         self.locks = self.home / "_locks"

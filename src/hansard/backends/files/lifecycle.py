@@ -15,7 +15,7 @@ from msgspec import structs
 from hansard import rules
 from hansard.backends.files import disk, names, tenant_data
 from hansard.backends.files.layout import ENDING, files_in, folders_in
-from hansard.backends.files.tenant import Common, Tenant
+from hansard.backends.files.tenant import SharedResources, Tenant
 from hansard.backends.files.tenant_log import tenant_at
 from hansard.contract.types import Context, Swept
 from hansard.model import Receipt, Stats
@@ -28,13 +28,13 @@ _OLD = 3600.0
 # --- which tenants ----------------------------------------------------------------------------------------------------
 
 
-def tenants(common: Common) -> list[Tenant]:
+def tenants(common: SharedResources) -> list[Tenant]:
     """All that have a folder, by name."""
     ids = [tenant_at(common.root / name) for name in folders_in(common.root) if not names.is_ours(name)]
     return [common.tenant(id) for id in sorted(id for id in ids if id is not None)]
 
 
-def list_tenants(common: Common) -> list[str]:
+def list_tenants(common: SharedResources) -> list[str]:
     return [tenant.id for tenant in tenants(common) if _holds_anything(tenant)]
 
 
@@ -45,14 +45,14 @@ def _holds_anything(tenant: Tenant) -> bool:
     return any(space.count() for space in tenant.spaces()) or any(True for _ in tenant.blobs.all())
 
 
-def chosen(common: Common, tenant: str | None) -> list[Tenant]:
+def chosen(common: SharedResources, tenant: str | None) -> list[Tenant]:
     return [each for each in tenants(common) if tenant in (None, each.id)]
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def stats(common: Common, tenant: str | None) -> Stats:
+def stats(common: SharedResources, tenant: str | None) -> Stats:
     total = Stats(backend="files", bytes=0, unindexed=0)
     for each in chosen(common, tenant):
         total = _add(total, _stats(each))
@@ -96,7 +96,7 @@ def _size(folder: Path) -> int:
 # --- sweeping and deleting --------------------------------------------------------------------------------------------
 
 
-def sweep(common: Common, context: Context, limit: int) -> Swept:
+def sweep(common: SharedResources, context: Context, limit: int) -> Swept:
     total = Receipt(at=context.now)
     tombstones = 0
     for tenant in tenants(common):
@@ -109,15 +109,15 @@ def sweep(common: Common, context: Context, limit: int) -> Swept:
         with tenant.staying() as is_there:
             if is_there:
                 total += _sweep_rest(tenant, context)
-                tombstones += tenant.ledger.sweep(context.now - rules.TOMBSTONE_LIFE)
+                tombstones += tenant.log.sweep(context.now - rules.TOMBSTONE_LIFE)
     _tidy(common)
     return Swept(receipt=total, tombstones=tombstones)
 
 
 def _sweep_conversation(tenant: Tenant, context: Context, id: str) -> Receipt:
     with tenant.writing(id) as writer:
-        book = writer.book if writer else None
-        expires = book.head.conversation.expires_at if book else None
+        journal = writer.journal if writer else None
+        expires = journal.head.conversation.expires_at if journal else None
         if writer is None or expires is None or expires > context.now:
             return Receipt(at=context.now)
         return tenant.drop(writer, context.now, tombstone=False)
@@ -130,7 +130,7 @@ def _sweep_rest(tenant: Tenant, context: Context) -> Receipt:
     return Receipt(records=records, blobs=blobs, at=context.now)
 
 
-def _tidy(common: Common) -> None:
+def _tidy(common: SharedResources) -> None:
     """Removes what processes that died have left."""
     for name in folders_in(common.root):
         if name.startswith(_GONE):
@@ -145,7 +145,7 @@ def _tidy(common: Common) -> None:
                     path.unlink()
 
 
-def delete_tenant(common: Common, context: Context) -> Receipt:
+def delete_tenant(common: SharedResources, context: Context) -> Receipt:
     tenant = common.tenant(context.tenant)
     # What may take long is done before others have to wait.
     _everything(tenant, context)

@@ -44,7 +44,7 @@ def is_sound(line: bytes, number: int) -> bool:
     return line.endswith(b"\n") and line[-_SEAL_LENGTH:] == _SEAL % zlib.crc32(inside, number)
 
 
-class Spot(Struct):
+class ReadPosition(Struct):
     """How far a journal has been read, and of which file."""
 
     inode: int = 0
@@ -66,13 +66,13 @@ def inode_of(facts: os.stat_result) -> int:
     return facts.st_ino & _INODE_MASK
 
 
-def is_file(path: Path, spot: Spot) -> bool:
+def is_file(path: Path, position: ReadPosition) -> bool:
     """Whether the file at that path is the one that was read, to its end."""
     try:
         facts = os.stat(path)  # noqa: PTH116  many writes do this
     except OSError:
         return False
-    return (inode_of(facts), facts.st_size, facts.st_mtime_ns) == (spot.inode, spot.size, spot.mtime)
+    return (inode_of(facts), facts.st_size, facts.st_mtime_ns) == (position.inode, position.size, position.mtime)
 
 
 def end_of(fd: int) -> tuple[int, bytes]:
@@ -81,52 +81,52 @@ def end_of(fd: int) -> tuple[int, bytes]:
     return size, disk.read(fd, max(0, size - _TAIL_LENGTH), _TAIL_LENGTH)
 
 
-class Replay(Protocol):
+class Replayable(Protocol):
     """What is known of a journal by having read it."""
 
     @property
-    def spot(self) -> Spot: ...
+    def position(self) -> ReadPosition: ...
 
     def apply(self, line: bytes, at: int) -> None:
         """Takes in the line that begins at `at`."""
 
 
-R = TypeVar("R", bound=Replay)
+R = TypeVar("R", bound=Replayable)
 
 
 def catch_up(fd: int, state: R, fresh: Callable[[], R], path: Path) -> R:
     """The state of an open journal: `state` read on, or `fresh` when it belongs to another file."""
     facts = os.fstat(fd)
-    if not goes_on(fd, facts, state.spot):
+    if not goes_on(fd, facts, state.position):
         state = fresh()
-        state.spot.inode = inode_of(facts)
-    if facts.st_size > state.spot.size:
+        state.position.inode = inode_of(facts)
+    if facts.st_size > state.position.size:
         read_on(fd, state, path)
     return state
 
 
-def goes_on(fd: int, facts: os.stat_result, spot: Spot) -> bool:
+def goes_on(fd: int, facts: os.stat_result, position: ReadPosition) -> bool:
     """Whether a file is the one that was read, perhaps with more at its end."""
-    if inode_of(facts) != spot.inode or facts.st_size < spot.size:
+    if inode_of(facts) != position.inode or facts.st_size < position.size:
         return False
-    if facts.st_size == spot.size and spot.mtime not in (-1, facts.st_mtime_ns):
+    if facts.st_size == position.size and position.mtime not in (-1, facts.st_mtime_ns):
         return False
-    return not spot.size or disk.read(fd, spot.size - _TAIL_LENGTH, _TAIL_LENGTH) == spot.tail
+    return not position.size or disk.read(fd, position.size - _TAIL_LENGTH, _TAIL_LENGTH) == position.tail
 
 
-def read_on(fd: int, state: Replay, path: Path) -> None:
+def read_on(fd: int, state: Replayable, path: Path) -> None:
     """Takes in the lines that follow, as far as they are whole."""
     # Twice, because what looks damaged may be a torn tail that a writer is replacing just now.
     if not _read_sound(fd, state, path) and not _read_sound(fd, state, path):
-        raise damaged(path, state.spot.lines + 1, "its checksum does not fit")
+        raise damaged(path, state.position.lines + 1, "its checksum does not fit")
 
 
-def _read_sound(fd: int, state: Replay, path: Path) -> bool:
+def _read_sound(fd: int, state: Replayable, path: Path) -> bool:
     """Takes in all lines that are sound. False when the next one is damaged."""
     with io.BufferedReader(io.FileIO(fd, closefd=False), 1 << 18) as file:
-        file.seek(state.spot.size)
+        file.seek(state.position.size)
         for line in file:
-            number = state.spot.lines + 1
+            number = state.position.lines + 1
             if is_sound(line, number):
                 take(state, line, path)
             elif line.endswith(b"\n"):
@@ -138,15 +138,15 @@ def _read_sound(fd: int, state: Replay, path: Path) -> bool:
     return True
 
 
-def take(state: Replay, line: bytes, path: Path) -> None:
+def take(state: Replayable, line: bytes, path: Path) -> None:
     """Takes in the next line of a journal."""
     try:
-        state.apply(line, state.spot.size)
+        state.apply(line, state.position.size)
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, ValueError) as error:
         if isinstance(error, FormatMismatch):
             raise
-        raise damaged(path, state.spot.lines + 1, str(error)) from error
-    state.spot.step(line)
+        raise damaged(path, state.position.lines + 1, str(error)) from error
+    state.position.step(line)
 
 
 def first_line(path: Path) -> bytes | None:
@@ -184,7 +184,7 @@ def check_format(found: int, path: str) -> None:
         )
 
 
-class Piece(NamedTuple):
+class ValuePosition(NamedTuple):
     """Where a JSON value stands in a journal, and its checksum."""
 
     offset: int
@@ -192,7 +192,9 @@ class Piece(NamedTuple):
     crc: int
 
 
-def pieces(line: bytes, at: int, mark: bytes, values: Iterable[msgspec.Raw]) -> Iterator[tuple[msgspec.Raw, Piece]]:
+def pieces(
+    line: bytes, at: int, mark: bytes, values: Iterable[msgspec.Raw]
+) -> Iterator[tuple[msgspec.Raw, ValuePosition]]:
     """The elements of an array that `mark` opens, with their places.
 
     Our own encoder puts exactly one byte between them. Before the array stand only strings and numbers, so that `mark`
@@ -201,7 +203,7 @@ def pieces(line: bytes, at: int, mark: bytes, values: Iterable[msgspec.Raw]) -> 
     offset = at + line.index(mark) + len(mark)
     for value in values:
         length = memoryview(value).nbytes
-        yield value, Piece(offset, length, zlib.crc32(value))
+        yield value, ValuePosition(offset, length, zlib.crc32(value))
         offset += length + 1
 
 
@@ -209,8 +211,8 @@ _GAP = 4096
 _RUN = 1 << 22
 
 
-class Placed(Protocol):
-    """A `Piece`, or a tuple that has its fields among others."""
+class HasPosition(Protocol):
+    """A `ValuePosition`, or a tuple that has its fields among others."""
 
     @property
     def offset(self) -> int: ...
@@ -220,7 +222,7 @@ class Placed(Protocol):
     def crc(self) -> int: ...
 
 
-def read_pieces(fd: int, wanted: Sequence[Placed], path: Path) -> list[bytes]:
+def read_pieces(fd: int, wanted: Sequence[HasPosition], path: Path) -> list[bytes]:
     """The values at these places, each checked. Neighbours are read together."""
     found: dict[int, bytes] = {}
     for run in _runs(sorted(wanted, key=_offset)):
@@ -237,8 +239,8 @@ def read_pieces(fd: int, wanted: Sequence[Placed], path: Path) -> list[bytes]:
 _offset = attrgetter("offset")
 
 
-def _runs(wanted: Iterable[Placed]) -> Iterator[list[Placed]]:
-    run: list[Placed] = []
+def _runs(wanted: Iterable[HasPosition]) -> Iterator[list[HasPosition]]:
+    run: list[HasPosition] = []
     start = end = 0
     for piece in wanted:
         offset = piece.offset

@@ -7,12 +7,12 @@ Whoever holds several has taken them in this order:
 
 1. the tenant (`Tenant.staying`), which writers share, and only who deletes it holds alone
 2. conversations, in the order of their names
-3. one of these: the records of an owner, the ledger, the blobs
+3. one of these: the records of an owner, the log of the tenant, the blobs
 4. mutexes of this process, for moments: of the catalogue, of what is known of records, of what is known of a journal
 
-So from 3 on nobody waits for a conversation: who needs one asks once, lets go of everything when it is busy, and begins
-again (`Shelf.patiently`). A backup may: it shares the blobs with all who add some, and who wants them alone, to remove
-some, gives up after a second.
+So a holder of 3 or 4 never waits for a conversation: it asks once, releases everything when the conversation is busy,
+and begins again (`Journals.patiently`). A backup may wait: it shares the blobs with all writers that add some, and a
+process that wants them alone, to remove some, gives up after a second.
 """
 
 from __future__ import annotations

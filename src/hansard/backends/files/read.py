@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from hansard import rules
-from hansard.backends.files.journals import Book
-from hansard.backends.files.rows import ALL, Row, Rows
+from hansard.backends.files.journals import OpenJournal
+from hansard.backends.files.rows import ALL, MessagePosition, MessageRows
 from hansard.contract.storage import Run
 from hansard.contract.types import MessageQuery, Slice
 from hansard.model import Message, to_micros
@@ -15,18 +15,20 @@ from hansard.model import Message, to_micros
 _FIRST_CHUNK, _LARGEST_CHUNK = 64, 1024
 
 
-def read_slice(book: Book, query: MessageQuery) -> Slice:
-    with book.rows() as rows:
+def read_slice(journal: OpenJournal, query: MessageQuery) -> Slice:
+    with journal.rows() as rows:
         if any(each is not None for each in (query.roles, query.participant_ids, query.scope, query.pinned)):
-            return _filtered(book, rows, query)
-        chosen = _chosen(book, rows, query, ALL if query.limit is None or _has_times(query) else query.limit + 1)
+            return _filtered(journal, rows, query)
+        chosen = _chosen(journal, rows, query, ALL if query.limit is None or _has_times(query) else query.limit + 1)
         taken, more = take(chosen, query.limit, query.max_bytes)
-    return Slice(book.read(taken), more)
+    return Slice(journal.read(taken), more)
 
 
-def take(rows: Iterable[Row], limit: int | None, max_bytes: int | None) -> tuple[list[Row], bool]:
+def take(
+    rows: Iterable[MessagePosition], limit: int | None, max_bytes: int | None
+) -> tuple[list[MessagePosition], bool]:
     """As many as the limit and the bound in bytes allow, but always one; and whether there are more."""
-    taken: list[Row] = []
+    taken: list[MessagePosition] = []
     total = 0
     for row in rows:
         if len(taken) == limit or (taken and max_bytes is not None and total >= max_bytes):
@@ -36,11 +38,11 @@ def take(rows: Iterable[Row], limit: int | None, max_bytes: int | None) -> tuple
     return taken, False
 
 
-def _filtered(book: Book, rows: Rows, query: MessageQuery) -> Slice:
+def _filtered(journal: OpenJournal, rows: MessageRows, query: MessageQuery) -> Slice:
     """Filters look at messages: they are read in chunks, until there are enough."""
     wanted: list[Message] = []
     total = 0
-    for row, message in _each(book, _chosen(book, rows, query, ALL)):
+    for row, message in _each(journal, _chosen(journal, rows, query, ALL)):
         if not rules.is_wanted(message, query):
             continue
         if len(wanted) == query.limit or (wanted and query.max_bytes is not None and total >= query.max_bytes):
@@ -50,51 +52,51 @@ def _filtered(book: Book, rows: Rows, query: MessageQuery) -> Slice:
     return Slice(wanted, False)
 
 
-def _each(book: Book, rows: Iterator[Row]) -> Iterator[tuple[Row, Message]]:
+def _each(journal: OpenJournal, rows: Iterator[MessagePosition]) -> Iterator[tuple[MessagePosition, Message]]:
     size = _FIRST_CHUNK
     while chunk := list(islice(rows, size)):
-        yield from zip(chunk, book.read(chunk), strict=True)
+        yield from zip(chunk, journal.read(chunk), strict=True)
         size = min(2 * size, _LARGEST_CHUNK)
 
 
-def rows_after(book: Book, seq: int, limit: int, max_bytes: int) -> list[Row]:
+def rows_after(journal: OpenJournal, seq: int, limit: int, max_bytes: int) -> list[MessagePosition]:
     """Of every segment, in the order of seq."""
-    with book.rows() as rows:
+    with journal.rows() as rows:
         return take(rows.all(seq, limit + 1), limit, max_bytes)[0]
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
 
 
-def _chosen(book: Book, rows: Rows, query: MessageQuery, limit: int) -> Iterator[Row]:
+def _chosen(journal: OpenJournal, rows: MessageRows, query: MessageQuery, limit: int) -> Iterator[MessagePosition]:
     """The rows of a query, its filters aside, in its order. `limit` is how many of each segment are needed."""
     is_by_time = query.sort == "time"
-    if is_by_time and not (book.state.is_in_time and _are_places(rows, query)):
-        found = chain.from_iterable(_run(rows, run, query, ALL) for run in _runs(book, query, bounded=False))
+    if is_by_time and not (journal.state.is_in_time and _are_places(rows, query)):
+        found = chain.from_iterable(_run(rows, run, query, ALL) for run in _runs(journal, query, bounded=False))
         between = (row for row in found if _is_between(row, query))
         return _within(iter(sorted(between, key=_position, reverse=query.newest_first)), query)
-    runs = _runs(book, query, bounded=True)
+    runs = _runs(journal, query, bounded=True)
     if query.newest_first:
         runs.reverse()
     return _within(chain.from_iterable(_run(rows, run, query, limit) for run in runs), query)
 
 
-def _runs(book: Book, query: MessageQuery, *, bounded: bool) -> list[Run]:
+def _runs(journal: OpenJournal, query: MessageQuery, *, bounded: bool) -> list[Run]:
     """The runs that a branch reads, oldest first, between the places of the query where these are places in seq."""
     low = query.above[1] if bounded and query.above is not None else 0
     high = query.below[1] - 1 if bounded and query.below is not None else rules.NO_END
-    parts = rules.segments(book.head.branch(query.branch))
+    parts = rules.segments(journal.head.branch(query.branch))
     return [Run(segment, low, min(upto, high)) for segment, upto in parts if low < min(upto, high)]
 
 
-def _run(rows: Rows, run: Run, query: MessageQuery, limit: int) -> Iterator[Row]:
+def _run(rows: MessageRows, run: Run, query: MessageQuery, limit: int) -> Iterator[MessagePosition]:
     if query.pinned:
         found = rows.pinned(run)
         return iter(found[::-1] if query.newest_first else found)
     return rows.run(run, limit, newest_first=query.newest_first)
 
 
-def _are_places(rows: Rows, query: MessageQuery) -> bool:
+def _are_places(rows: MessageRows, query: MessageQuery) -> bool:
     """Whether the query's places in time are those of messages: then they are places in seq as well."""
     return all(rows.is_place(*place) for place in (query.above, query.below) if place is not None)
 
@@ -103,7 +105,7 @@ def _has_times(query: MessageQuery) -> bool:
     return query.since is not None or query.until is not None
 
 
-def _within(rows: Iterator[Row], query: MessageQuery) -> Iterator[Row]:
+def _within(rows: Iterator[MessagePosition], query: MessageQuery) -> Iterator[MessagePosition]:
     if not _has_times(query):
         return rows
     since = to_micros(query.since) if query.since is not None else None
@@ -111,10 +113,10 @@ def _within(rows: Iterator[Row], query: MessageQuery) -> Iterator[Row]:
     return (row for row in rows if (since is None or row.created >= since) and (until is None or row.created < until))
 
 
-def _position(row: Row) -> tuple[int, int]:
+def _position(row: MessagePosition) -> tuple[int, int]:
     return row.created, row.seq
 
 
-def _is_between(row: Row, query: MessageQuery) -> bool:
+def _is_between(row: MessagePosition, query: MessageQuery) -> bool:
     here = _position(row)
     return (query.above is None or here > query.above) and (query.below is None or here < query.below)

@@ -21,9 +21,9 @@ from hansard import codec, rules
 from hansard.backends.files import line_format
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import Layout
-from hansard.backends.files.line_format import Piece, Spot
+from hansard.backends.files.line_format import ReadPosition, ValuePosition
 from hansard.backends.files.locks import Locks
-from hansard.backends.files.small_journal import Pen, Sidecar
+from hansard.backends.files.small_journal import SmallJournal, SmallJournalWriter
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.model import NOT_YET, Record
 
@@ -38,7 +38,7 @@ Lives = Callable[[str], bool]
 """Whether a conversation exists for the one who asks."""
 
 
-class Line(Struct, omit_defaults=True, kw_only=True):
+class RecordJournalLine(Struct, omit_defaults=True, kw_only=True):
     """A line of a space's journal."""
 
     hansard: int = 0
@@ -53,7 +53,7 @@ class Line(Struct, omit_defaults=True, kw_only=True):
     """All records of this conversation went."""
 
 
-class Stored(Struct, omit_defaults=True, kw_only=True):
+class JournalRecord(Struct, omit_defaults=True, kw_only=True):
     """A record in a journal: a JSON value, or bytes."""
 
     namespace: tuple[str, ...]
@@ -67,7 +67,7 @@ class Stored(Struct, omit_defaults=True, kw_only=True):
     value: Any = None
 
 
-class Stub(Struct):
+class RecordFields(Struct):
     """The part of a record that the index needs."""
 
     namespace: tuple[str, ...]
@@ -78,30 +78,30 @@ class Stub(Struct):
     conversation_id: str | None = None
 
 
-class Slot(NamedTuple):
-    piece: Piece
-    stub: Stub
+class RecordPosition(NamedTuple):
+    piece: ValuePosition
+    fields: RecordFields
 
 
 RECORDS = b'"records":['
 
 _encode = msgspec.json.Encoder().encode
-_line = msgspec.json.Decoder(Line)
-_stub = msgspec.json.Decoder(Stub)
-_stored = msgspec.json.Decoder(Stored)
+_line = msgspec.json.Decoder(RecordJournalLine)
+_fields = msgspec.json.Decoder(RecordFields)
+_stored = msgspec.json.Decoder(JournalRecord)
 
 
 def key_of(namespace: tuple[str, ...], key: str) -> Key:
     return codec.pack_namespace(namespace), key
 
 
-class Space:
+class RecordJournalState:
     """What a space's journal says."""
 
     def __init__(self) -> None:
-        self.spot = Spot()
+        self.position = ReadPosition()
         self.owner = ""
-        self.slots: dict[Key, Slot] = {}
+        self.slots: dict[Key, RecordPosition] = {}
         self.order: list[Key] = []
         self.of_conversation: dict[str, set[Key]] = {}
         self.waste = 0
@@ -117,17 +117,17 @@ class Space:
             self._forget(key)
         if read.records:
             for raw, piece in line_format.pieces(line, at, RECORDS, read.records):
-                self._put(_stub.decode(raw), piece)
+                self._put(_fields.decode(raw), piece)
         elif not read.hansard:
             self.waste += len(line)
 
-    def _put(self, stub: Stub, piece: Piece) -> None:
-        key = key_of(stub.namespace, stub.key)
+    def _put(self, fields: RecordFields, piece: ValuePosition) -> None:
+        key = key_of(fields.namespace, fields.key)
         self._forget(key)
-        self.slots[key] = Slot(piece, stub)
+        self.slots[key] = RecordPosition(piece, fields)
         insort(self.order, key)
-        if stub.conversation_id is not None:
-            self.of_conversation.setdefault(stub.conversation_id, set()).add(key)
+        if fields.conversation_id is not None:
+            self.of_conversation.setdefault(fields.conversation_id, set()).add(key)
 
     def _forget(self, key: Key) -> None:
         slot = self.slots.pop(key, None)
@@ -135,7 +135,7 @@ class Space:
             return
         del self.order[bisect_left(self.order, key)]
         self.waste += slot.piece.length
-        id = slot.stub.conversation_id
+        id = slot.fields.conversation_id
         if id is not None:
             self.of_conversation[id].discard(key)
             if not self.of_conversation[id]:
@@ -154,16 +154,16 @@ class Space:
         return range(high - 1, low - 1, -1) if query.newest_first else range(low, high)
 
 
-class Records:
+class RecordJournal:
     """One space."""
 
     def __init__(self, layout: Layout, owner: str, writes: Disk, locks: Locks) -> None:
         self.owner = owner
         self._tenant = layout.tenant
         path = layout.space(owner)
-        self._file = Sidecar(
+        self._file = SmallJournal(
             path,
-            Space,
+            RecordJournalState,
             writes,
             locks,
             lock=layout.lock("_records." + path.stem),
@@ -199,7 +199,7 @@ class Records:
                 slots = list(_scan(space, context, query, lives))
             return self._read(fd, slots[: query.limit]), len(slots) > query.limit
 
-    def _read(self, fd: int, slots: Sequence[Slot]) -> list[Record]:
+    def _read(self, fd: int, slots: Sequence[RecordPosition]) -> list[Record]:
         data = line_format.read_pieces(fd, [slot.piece for slot in slots], self._file.path)
         return [_record(_stored.decode(each)) for each in data]
 
@@ -212,81 +212,87 @@ class Records:
 
     # Writing
 
-    def writing(self) -> AbstractContextManager[Pen[Space]]:
+    def writing(self) -> AbstractContextManager[SmallJournalWriter[RecordJournalState]]:
         return self._file.writing()
 
     def plan(
-        self, pen: Pen[Space], context: Context, writes: Sequence[RecordWrite], lives: Lives
-    ) -> tuple[Line, list[Record | None]]:
+        self,
+        journal: SmallJournalWriter[RecordJournalState],
+        context: Context,
+        writes: Sequence[RecordWrite],
+        lives: Lives,
+    ) -> tuple[RecordJournalLine, list[Record | None]]:
         """What a batch does, and what it answers."""
         keys = {(write.namespace, write.key) for write in writes}
-        slots = {key: slot for key in keys if (slot := _live(pen.state, key_of(*key), context, lives))}
-        current = dict(zip(slots, self._read(pen.fd, list(slots.values())) if slots else [], strict=True))
+        slots = {key: slot for key in keys if (slot := _live(journal.state, key_of(*key), context, lives))}
+        current = dict(zip(slots, self._read(journal.fd, list(slots.values())) if slots else [], strict=True))
         changes, results = rules.plan_records(context, writes, current)
         kept = [_raw(change.record) for change in changes if change.record is not None]
-        gone = [each.key for each in changes if each.record is None and key_of(*each.key) in pen.state.slots]
-        return Line(what="write", at=context.now, records=kept, deleted=gone), results
+        gone = [each.key for each in changes if each.record is None and key_of(*each.key) in journal.state.slots]
+        return RecordJournalLine(what="write", at=context.now, records=kept, deleted=gone), results
 
-    def commit(self, pen: Pen[Space], line: Line) -> None:
-        if not pen.state.spot.lines:
+    def commit(self, journal: SmallJournalWriter[RecordJournalState], line: RecordJournalLine) -> None:
+        if not journal.state.position.lines:
             line.hansard, line.kind, line.tenant, line.owner = line_format.FORMAT, "records", self._tenant, self.owner
-        pen.append(_encode(line))
-        is_much = pen.state.waste > max(_LEAST_WASTE, pen.state.spot.size // 2)
-        is_cheap = line.conversation and pen.state.waste and pen.state.spot.size < _SMALL
-        if is_much or is_cheap or not pen.state.slots:
+        journal.append(_encode(line))
+        is_much = journal.state.waste > max(_LEAST_WASTE, journal.state.position.size // 2)
+        is_cheap = line.conversation and journal.state.waste and journal.state.position.size < _SMALL
+        if is_much or is_cheap or not journal.state.slots:
             # The write is done: what cannot be tidied now is tidied later.
             with contextlib.suppress(OSError):
-                self.tidy(pen)
+                self.tidy(journal)
 
     def forget(self, conversation_id: str, at: datetime) -> int:
         """Removes what belongs to a conversation."""
-        with self._file.writing() as pen:
-            count = len(pen.state.of_conversation.get(conversation_id, ()))
+        with self._file.writing() as journal:
+            count = len(journal.state.of_conversation.get(conversation_id, ()))
             if count:
-                self.commit(pen, Line(what="delete", at=at, conversation=conversation_id))
+                self.commit(journal, RecordJournalLine(what="delete", at=at, conversation=conversation_id))
             return count
 
     def sweep(self, now: datetime) -> int:
         """Removes what has expired, and writes the journal anew where anything is waste."""
         if not self.path.exists():
             return 0
-        with self._file.writing() as pen:
-            dead = [slot.stub for slot in pen.state.slots.values() if not _is_alive(slot.stub, now)]
+        with self._file.writing() as journal:
+            dead = [slot.fields for slot in journal.state.slots.values() if not _is_alive(slot.fields, now)]
             if dead:
-                places = [(stub.namespace, stub.key) for stub in dead]
-                self.commit(pen, Line(what="sweep", at=now, deleted=places))
-            if pen.state.waste:
-                self.tidy(pen)
+                places = [(fields.namespace, fields.key) for fields in dead]
+                self.commit(journal, RecordJournalLine(what="sweep", at=now, deleted=places))
+            if journal.state.waste:
+                self.tidy(journal)
             return len(dead)
 
     def drop_waste(self) -> None:
         """Writes the journal anew where records in it were deleted or replaced."""
         if self.path.exists():
-            with self._file.writing() as pen:
-                if pen.state.waste:
-                    self.tidy(pen)
+            with self._file.writing() as journal:
+                if journal.state.waste:
+                    self.tidy(journal)
 
-    def tidy(self, pen: Pen[Space]) -> None:
+    def tidy(self, journal: SmallJournalWriter[RecordJournalState]) -> None:
         """Writes the journal anew, without what is waste; removes it when nothing is left."""
-        if pen.state.slots:
-            pen.replace(self._bodies(pen))
+        if journal.state.slots:
+            journal.replace(self._bodies(journal))
         else:
-            pen.remove()
+            journal.remove()
 
-    def _bodies(self, pen: Pen[Space]) -> Iterator[bytes]:
-        yield _encode(Line(hansard=line_format.FORMAT, kind="records", tenant=self._tenant, owner=self.owner))
-        pieces = [pen.state.slots[key].piece for key in pen.state.order]
+    def _bodies(self, journal: SmallJournalWriter[RecordJournalState]) -> Iterator[bytes]:
+        yield _encode(
+            RecordJournalLine(hansard=line_format.FORMAT, kind="records", tenant=self._tenant, owner=self.owner)
+        )
+        pieces = [journal.state.slots[key].piece for key in journal.state.order]
         for start in range(0, len(pieces), 100):
-            for raw in line_format.read_pieces(pen.fd, pieces[start : start + 100], self.path):
+            for raw in line_format.read_pieces(journal.fd, pieces[start : start + 100], self.path):
                 yield b"{%b%b]}" % (RECORDS, raw)
 
     def erase(self) -> int:
         """Removes the space."""
         if not self.path.exists():
             return 0
-        with self._file.writing() as pen:
-            count = len(pen.state.slots)
-            pen.remove()
+        with self._file.writing() as journal:
+            count = len(journal.state.slots)
+            journal.remove()
             return count
 
 
@@ -296,20 +302,20 @@ def owner_at(path: Path) -> str | None:
     return _line.decode(line).owner if line else None
 
 
-def _is_alive(stub: Stub, now: datetime) -> bool:
-    return stub.expires_at is None or stub.expires_at > now
+def _is_alive(fields: RecordFields, now: datetime) -> bool:
+    return fields.expires_at is None or fields.expires_at > now
 
 
-def _live(space: Space, key: Key, context: Context, lives: Lives) -> Slot | None:
+def _live(space: RecordJournalState, key: Key, context: Context, lives: Lives) -> RecordPosition | None:
     slot = space.slots.get(key)
-    return slot if slot and _is_live(slot.stub, context, lives) else None
+    return slot if slot and _is_live(slot.fields, context, lives) else None
 
 
-def _is_live(stub: Stub, context: Context, lives: Lives) -> bool:
-    return _is_alive(stub, context.now) and (stub.conversation_id is None or lives(stub.conversation_id))
+def _is_live(fields: RecordFields, context: Context, lives: Lives) -> bool:
+    return _is_alive(fields, context.now) and (fields.conversation_id is None or lives(fields.conversation_id))
 
 
-def _scan(space: Space, context: Context, query: RecordQuery, lives: Lives) -> Iterator[Slot]:
+def _scan(space: RecordJournalState, context: Context, query: RecordQuery, lives: Lives) -> Iterator[RecordPosition]:
     """One more than the limit, if there are more."""
     packed = codec.pack_namespace(query.prefix)
     found = 0
@@ -319,7 +325,7 @@ def _scan(space: Space, context: Context, query: RecordQuery, lives: Lives) -> I
         if (
             (not query.exact or namespace == packed)
             and key.startswith(query.key_prefix)
-            and _is_live(slot.stub, context, lives)
+            and _is_live(slot.fields, context, lives)
         ):
             yield slot
             found += 1
@@ -329,7 +335,7 @@ def _scan(space: Space, context: Context, query: RecordQuery, lives: Lives) -> I
 
 def _raw(record: Record) -> Raw:
     is_bytes = isinstance(record.value, bytes)
-    stored = Stored(
+    stored = JournalRecord(
         namespace=record.namespace,
         key=record.key,
         revision=record.revision,
@@ -343,7 +349,7 @@ def _raw(record: Record) -> Raw:
     return Raw(_encode(stored))
 
 
-def _record(stored: Stored) -> Record:
+def _record(stored: JournalRecord) -> Record:
     return Record(
         stored.namespace,
         stored.key,

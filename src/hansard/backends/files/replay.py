@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from hansard.backends.files import entries, line_format, rows
-from hansard.backends.files.entries import Entry, Stub
-from hansard.backends.files.index import Index
-from hansard.backends.files.line_format import Piece, Spot
+from hansard.backends.files.entries import JournalEntry, MessageFields
+from hansard.backends.files.index import TenantIndex
+from hansard.backends.files.line_format import ReadPosition, ValuePosition
 from hansard.backends.files.locks import is_at
-from hansard.backends.files.rows import QUERIES, Card, Place, Unstored
-from hansard.backends.files.state import State
+from hansard.backends.files.rows import QUERIES, IndexedMessage, IndexRow, UnstoredMessages
+from hansard.backends.files.state import JournalState
 from hansard.cursors import sort_time
 from hansard.model import to_micros
 
@@ -27,7 +27,7 @@ _MOST_UNSTORED = 100
 """Messages of a conversation that are read from memory. With more, the index is told before they are read."""
 
 
-class Old(NamedTuple):
+class ReplacedMessage(NamedTuple):
     """A message that the index has."""
 
     segment: int
@@ -36,36 +36,36 @@ class Old(NamedTuple):
     n: int
 
 
-class Replay:
+class JournalReplay:
     """A journal read on from where the index was, or from its beginning; and what is to be stored of it."""
 
-    def __init__(self, card: Card | None = None, connection: sqlite3.Connection | None = None) -> None:
-        self.card = card
+    def __init__(self, row: IndexRow | None = None, connection: sqlite3.Connection | None = None) -> None:
+        self.row = row
         """What the index says."""
-        self.folder = card.folder if card else ""
-        self.state = card.state.copy() if card else State()
+        self.folder = row.folder if row else ""
+        self.state = row.state.copy() if row else JournalState()
         self._connection = connection
         self._is_new = False
-        self.is_whole = card is None
+        self.is_whole = row is None
         """All messages are in `places`: those that the index has are not looked at."""
-        self.places: dict[str, Place | None] = {}
+        self.places: dict[str, IndexedMessage | None] = {}
         """Messages that came or changed; None for one that went."""
-        self.replaced: dict[str, Old] = {}
+        self.replaced: dict[str, ReplacedMessage] = {}
         """Those of them that the index has."""
         self._only_adds = True
         """No line took a message away, or put one in the place of another."""
 
     @property
-    def spot(self) -> Spot:
-        return self.state.spot
+    def position(self) -> ReadPosition:
+        return self.state.position
 
-    def add(self, target: Target, line: bytes, connection: sqlite3.Connection | None = None) -> Card:
-        """Takes in a line that was just added to the journal. Returns the card that says all.
+    def add(self, target: JournalFile, line: bytes, connection: sqlite3.Connection | None = None) -> IndexRow:
+        """Takes in a line that was just added to the journal. Returns the row that says all.
 
         `connection` is to the index that the replay began with; without one, the line brings only messages that were
         not there, and takes none away.
         """
-        # Cards that were handed out keep their state.
+        # Rows that were handed out keep their state.
         self.state = self.state.copy()
         self._connection = connection
         self._is_new = connection is None
@@ -75,22 +75,22 @@ class Replay:
             self._connection, self._is_new = None, False
         self.note_file(target.fd)
         self.folder = target.folder
-        return Card(self.card.pk if self.card else 0, target.folder, self.state)
+        return IndexRow(self.row.pk if self.row else 0, target.folder, self.state)
 
-    def unstored(self, card: Card) -> Unstored | None:
-        """What the index does not have of a card. None when there is too much, or the index has to change."""
+    def unstored(self, row: IndexRow) -> UnstoredMessages | None:
+        """What the index does not have of a row. None when there is too much, or the index has to change."""
         if len(self.places) > _MOST_UNSTORED or not (self.is_whole or self._only_adds):
             return None
         found = [(id, place) for id, place in list(self.places.items()) if place is not None]
         if not self._only_adds:
             found.sort(key=lambda each: each[1].seq)
         # Another thread may be adding a line. It has put another state here before it changed anything.
-        return Unstored(dict(found), None if self.is_whole else self.card) if self.state is card.state else None
+        return UnstoredMessages(dict(found), None if self.is_whole else self.row) if self.state is row.state else None
 
     def note_file(self, fd: int) -> None:
         """The journal has been read to its end."""
         facts = os.fstat(fd)
-        self.spot.inode, self.spot.mtime = line_format.inode_of(facts), facts.st_mtime_ns
+        self.position.inode, self.position.mtime = line_format.inode_of(facts), facts.st_mtime_ns
 
     def apply(self, line: bytes, at: int) -> None:
         entry = entries.decode_entry(line)
@@ -102,18 +102,18 @@ class Replay:
         self._remove(entry)
         if entry.messages:
             found = [
-                (entries.decode_stub(raw), piece)
+                (entries.decode_fields(raw), piece)
                 for raw, piece in line_format.pieces(line, at, entries.MESSAGES, entry.messages)
             ]
             if not self._is_new:
-                self._look_up([stub.id for stub, _ in found])
-            for stub, piece in found:
-                self._put(stub, piece)
+                self._look_up([fields.id for fields, _ in found])
+            for fields, piece in found:
+                self._put(fields, piece)
         if state.count <= grown:
             state.waste += len(line)
         state.change(entry)
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: JournalEntry) -> None:
         state = self.state
         if entry.cleared:
             state.waste += self._length()
@@ -132,66 +132,66 @@ class Replay:
     def _length(self) -> int:
         """Bytes of all messages in the journal."""
         here = sum(place.length for place in self.places.values() if place)
-        if self.is_whole or self.card is None:
+        if self.is_whole or self.row is None:
             return here
         assert self._connection is not None
-        found: int = self._connection.execute(QUERIES["length_of_messages"], (self.card.pk,)).fetchone()[0]
+        found: int = self._connection.execute(QUERIES["length_of_messages"], (self.row.pk,)).fetchone()[0]
         return found + here
 
     def _look_up(self, ids: list[str]) -> None:
         """Finds those of these messages that the index has."""
-        if ids and not self.is_whole and self.card is not None:
+        if ids and not self.is_whole and self.row is not None:
             assert self._connection is not None
             query, given = ("find_one", ids[0]) if len(ids) == 1 else ("find_many", msgspec.json.encode(ids).decode())
-            found = self._connection.execute(QUERIES[query], (self.card.pk, given))
-            self.replaced |= {id: Old(*old) for id, *old in found}
+            found = self._connection.execute(QUERIES[query], (self.row.pk, given))
+            self.replaced |= {id: ReplacedMessage(*old) for id, *old in found}
 
-    def _find(self, id: str) -> Place | Old | None:
+    def _find(self, id: str) -> IndexedMessage | ReplacedMessage | None:
         """What is known of a message."""
         return self.places[id] if id in self.places else self.replaced.get(id)
 
-    def _put(self, stub: Stub, piece: Piece) -> None:
+    def _put(self, fields: MessageFields, piece: ValuePosition) -> None:
         state = self.state
-        created = to_micros(stub.created_at)
-        if (found := self._find(stub.id)) is not None:
+        created = to_micros(fields.created_at)
+        if (found := self._find(fields.id)) is not None:
             segment = found.segment
             state.waste += found.length
             self._only_adds = False
         else:
-            segment = stub.line
+            segment = fields.line
             state.count += 1
             state.top = max(state.top, segment)
             state.is_in_time &= created >= state.latest
             state.latest = max(state.latest, created)
-        who = stub.participant
-        self.places[stub.id] = Place(
+        who = fields.participant
+        self.places[fields.id] = IndexedMessage(
             segment,
-            stub.seq,
+            fields.seq,
             created,
-            stub.size,
+            fields.size,
             *piece,
-            stub.role,
+            fields.role,
             who.id if who is not None else None,
             who.id if who is not None and who.kind == "user" else None,
-            1 if stub.pinned else None,
-            tuple({ref.sha256 for ref in stub.blobs}) if stub.blobs else (),
+            1 if fields.pinned else None,
+            tuple({ref.sha256 for ref in fields.blobs}) if fields.blobs else (),
         )
 
     def begin_anew(self) -> None:
         """The file is another one than the index knows."""
-        self.state, self.is_whole = State(), True
+        self.state, self.is_whole = JournalState(), True
 
     def fill(self) -> None:
         """Takes in the messages that the index has, so that all are in `places`."""
-        if self.is_whole or self.card is None:
+        if self.is_whole or self.row is None:
             return
         assert self._connection is not None
-        for id, *found, _ in self._connection.execute(QUERIES["known_messages"], (self.card.pk,)):
-            self.places.setdefault(id, Place(*found))
+        for id, *found, _ in self._connection.execute(QUERIES["known_messages"], (self.row.pk,)):
+            self.places.setdefault(id, IndexedMessage(*found))
         self.is_whole = True
 
 
-class Target(NamedTuple):
+class JournalFile(NamedTuple):
     """An open journal."""
 
     name: str
@@ -200,109 +200,117 @@ class Target(NamedTuple):
     path: Path
 
 
-def is_fresh(target: Target, card: Card) -> bool:
-    """Whether a card says all that the journal says."""
+def is_fresh(target: JournalFile, row: IndexRow) -> bool:
+    """Whether a row says all that the journal says."""
     facts = os.fstat(target.fd)
-    spot = card.state.spot
+    position = row.state.position
     return (
-        facts.st_size == spot.size
-        and facts.st_mtime_ns == spot.mtime
-        and card.folder == target.folder
-        and line_format.goes_on(target.fd, facts, spot)
+        facts.st_size == position.size
+        and facts.st_mtime_ns == position.mtime
+        and row.folder == target.folder
+        and line_format.goes_on(target.fd, facts, position)
     )
 
 
-class Replaced(Exception):
+class JournalReplaced(Exception):
     """The open file is not the journal any longer."""
 
 
-def catch_up(index: Index, target: Target, *, is_locked: bool = False) -> Card:
+def catch_up(index: TenantIndex, target: JournalFile, *, is_locked: bool = False) -> IndexRow:
     """What a journal says, as far as it is whole. The index says the same afterwards.
 
-    Unless its lock is held, another file may be put in its place meanwhile: then `Replaced`, and nothing is stored.
+    Unless its lock is held, another file may be put in its place meanwhile: then `JournalReplaced` is raised, and
+    nothing is stored.
     """
     with index.connection() as connection:
-        card = rows.load(connection, target.name)
-        if card is not None and is_fresh(target, card):
-            return card
+        row = rows.load(connection, target.name)
+        if row is not None and is_fresh(target, row):
+            return row
     while True:
         with index.reading() as connection:
-            card = rows.load(connection, target.name)
-            replay = _read(connection, card, target)
-        if card is not None and card.folder == target.folder and not replay.is_whole and replay.spot == card.state.spot:
-            return card
+            row = rows.load(connection, target.name)
+            replay = _read(connection, row, target)
+        if (
+            row is not None
+            and row.folder == target.folder
+            and not replay.is_whole
+            and replay.position == row.state.position
+        ):
+            return row
         with index.writing() as connection:
             # Whoever replaces it from here on stores what it says after this.
             if not is_locked and not is_at(target.fd, target.path):
-                raise Replaced(target.name)
+                raise JournalReplaced(target.name)
             stored = store(connection, target.name, target.folder, replay)
         if stored is not None:
             return stored
 
 
-def confirm(index: Index, target: Target, card: Card) -> Card:
-    """The card of a journal whose lock is held, with the number that the index has for it now."""
+def confirm(index: TenantIndex, target: JournalFile, row: IndexRow) -> IndexRow:
+    """The row of a journal whose lock is held, with the number that the index has for it now."""
     with index.connection() as connection:
-        if is_known(connection, target.name, card):
-            return card
+        if is_known(connection, target.name, row):
+            return row
     return catch_up(index, target, is_locked=True)
 
 
-def read_alone(target: Target) -> Card:
-    """What a journal says, where the index cannot be used: a card that no index knows."""
-    return Card(0, target.folder, line_format.catch_up(target.fd, Replay(), Replay, target.path).state)
+def read_alone(target: JournalFile) -> IndexRow:
+    """What a journal says, where the index cannot be used: a row that no index knows."""
+    return IndexRow(
+        0, target.folder, line_format.catch_up(target.fd, JournalReplay(), JournalReplay, target.path).state
+    )
 
 
-Facts = tuple[int, int, int, int, bytes]
+RowVersion = tuple[int, int, int, int, bytes]
 """Which row of the index it is, and of which file: number, size, time and end."""
 
 
-def facts_of(card: Card) -> Facts:
-    spot = card.state.spot
-    return card.pk, spot.inode, spot.size, spot.mtime, spot.tail
+def version_of(row: IndexRow) -> RowVersion:
+    position = row.state.position
+    return row.pk, position.inode, position.size, position.mtime, position.tail
 
 
-def is_known(connection: sqlite3.Connection, name: str, card: Card) -> bool:
-    """Whether the index says what the card says."""
-    found: Facts | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
-    return found == facts_of(card)
+def is_known(connection: sqlite3.Connection, name: str, row: IndexRow) -> bool:
+    """Whether the index says what the row says."""
+    found: RowVersion | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
+    return found == version_of(row)
 
 
-def _read(connection: sqlite3.Connection, card: Card | None, target: Target) -> Replay:
+def _read(connection: sqlite3.Connection, row: IndexRow | None, target: JournalFile) -> JournalReplay:
     facts = os.fstat(target.fd)
-    replay = Replay(card, connection)
-    if card is None or not line_format.goes_on(target.fd, facts, card.state.spot):
+    replay = JournalReplay(row, connection)
+    if row is None or not line_format.goes_on(target.fd, facts, row.state.position):
         replay.begin_anew()
-        replay.spot.inode = line_format.inode_of(facts)
-    size = replay.spot.size
+        replay.position.inode = line_format.inode_of(facts)
+    size = replay.position.size
     if facts.st_size > size:
         line_format.read_on(target.fd, replay, target.path)
-    if replay.is_whole or replay.spot.size > size or replay.spot.mtime == -1:
+    if replay.is_whole or replay.position.size > size or replay.position.mtime == -1:
         facts = os.fstat(target.fd)
         # What was changed while it was read is compared again.
-        replay.spot.mtime = facts.st_mtime_ns if facts.st_size == replay.spot.size else -1
+        replay.position.mtime = facts.st_mtime_ns if facts.st_size == replay.position.size else -1
     return replay
 
 
 # --- storing ----------------------------------------------------------------------------------------------------------
 
 
-def store(connection: sqlite3.Connection, name: str, folder: str, replay: Replay) -> Card | None:
+def store(connection: sqlite3.Connection, name: str, folder: str, replay: JournalReplay) -> IndexRow | None:
     """Stores what was read, inside a transaction, if the index still says what it said when the replay began."""
-    if replay.card is None:
+    if replay.row is None:
         pk = _store_new(connection, name, folder, replay)
     else:
-        pk = replay.card.pk if _store_row(connection, name, folder, replay, replay.card) else None
+        pk = replay.row.pk if _store_row(connection, name, folder, replay, replay.row) else None
     if pk is None:
         return None
-    if replay.card is not None:
+    if replay.row is not None:
         _take_out(connection, pk, replay)
     _add(connection, pk, replay)
     replay.state.is_rest_changed = False
-    return Card(pk, folder, replay.state)
+    return IndexRow(pk, folder, replay.state)
 
 
-def _store_new(connection: sqlite3.Connection, name: str, folder: str, replay: Replay) -> int | None:
+def _store_new(connection: sqlite3.Connection, name: str, folder: str, replay: JournalReplay) -> int | None:
     if connection.execute(QUERIES["find_spot"], (name,)).fetchone() is not None:
         return None
     state = replay.state
@@ -310,11 +318,11 @@ def _store_new(connection: sqlite3.Connection, name: str, folder: str, replay: R
     return connection.execute(QUERIES["add_row"], (*_columns(state), folder, *_order(state), *file)).lastrowid
 
 
-def _store_row(connection: sqlite3.Connection, name: str, folder: str, replay: Replay, card: Card) -> bool:
+def _store_row(connection: sqlite3.Connection, name: str, folder: str, replay: JournalReplay, row: IndexRow) -> bool:
     state = replay.state
-    pk, *file = facts_of(card)
+    pk, *file = version_of(row)
     order, known = _order(state), (pk, name, *file)
-    if card.folder == folder and order == _order(card.state):
+    if row.folder == folder and order == _order(row.state):
         # It is listed where it was: naming a column that an index has costs as much as a change of it.
         found = connection.execute(QUERIES["set_row_in_place"], (*_columns(state), *known))
     else:
@@ -326,14 +334,14 @@ def _store_row(connection: sqlite3.Connection, name: str, folder: str, replay: R
     return True
 
 
-def _columns(state: State) -> tuple[object, ...]:
+def _columns(state: JournalState) -> tuple[object, ...]:
     """What every write may change, the order in listings aside."""
-    spot, head = state.spot, state.head
+    position, head = state.position, state.head
     updated = to_micros(sort_time(head.conversation, "updated_at")) if head is not None else 0
-    return spot.inode, spot.size, spot.mtime, spot.lines, spot.tail, updated, state.core()
+    return position.inode, position.size, position.mtime, position.lines, position.tail, updated, state.core()
 
 
-def _order(state: State) -> tuple[object, ...]:
+def _order(state: JournalState) -> tuple[object, ...]:
     """By what a conversation is listed: whether it lives, of whom it is, its last message, its expiry."""
     if state.head is None:
         return 0, None, None, 0, None
@@ -342,7 +350,7 @@ def _order(state: State) -> tuple[object, ...]:
     return int(state.is_live), conversation.user_id, conversation.agent_id, active, to_micros(conversation.expires_at)
 
 
-def _take_out(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+def _take_out(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None:
     """The rows of messages that are gone or have changed."""
     if replay.is_whole:
         _compare(connection, pk, replay)
@@ -353,11 +361,11 @@ def _take_out(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
         _forget(connection, pk, left, [old.n for _, old in gone])
 
 
-def _is_at(place: Place | None, old: Old) -> bool:
+def _is_at(place: IndexedMessage | None, old: ReplacedMessage) -> bool:
     return place is not None and place.segment == old.segment and place.seq == old.seq
 
 
-def _compare(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+def _compare(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None:
     """Keeps the rows of messages that are as they were, and takes those of all others away."""
     gone, numbers, moved = [], [], []
     for id, *found, n in connection.execute(QUERIES["known_messages"], (pk,)).fetchall():
@@ -373,12 +381,12 @@ def _compare(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
     connection.executemany(QUERIES["move_message"], moved)
 
 
-def _is_same(place: Place, found: list[object]) -> bool:
+def _is_same(place: IndexedMessage, found: list[object]) -> bool:
     """Whether a message has the same bytes, whatever their offset: then the rest of the row is the same, too."""
     return (place.segment, place.seq, place.length, place.crc) == (found[0], found[1], found[5], found[6])
 
 
-def _add(connection: sqlite3.Connection, pk: int, replay: Replay) -> None:
+def _add(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None:
     new = [(id, place) for id, place in replay.places.items() if place is not None]
     if not new:
         return
@@ -409,10 +417,10 @@ def forget_numbers(connection: sqlite3.Connection, numbers: list[int]) -> None:
         connection.execute(QUERIES["set_indexed"], connection.execute(QUERIES["last_number"]).fetchone())
 
 
-def drop(index: Index, name: str, before: Facts | None = None) -> None:
+def drop(index: TenantIndex, name: str, before: RowVersion | None = None) -> None:
     """Takes away all that the index says of a journal; only if it still says what it said `before`, where given."""
     with index.writing() as connection:
-        found: Facts | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
+        found: RowVersion | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
         if found is None or (before is not None and found != before):
             return
         pk = found[0]

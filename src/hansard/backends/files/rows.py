@@ -10,8 +10,8 @@ from importlib import resources
 from itertools import chain
 from typing import Any, NamedTuple
 
-from hansard.backends.files.line_format import Spot
-from hansard.backends.files.state import State
+from hansard.backends.files.line_format import ReadPosition
+from hansard.backends.files.state import JournalState
 from hansard.backends.shared.statements import parse
 from hansard.contract.storage import Run, Span
 from hansard.model import from_micros
@@ -22,7 +22,7 @@ ALL = -1
 """No limit, in SQLite's words."""
 
 
-class Row(NamedTuple):
+class MessagePosition(NamedTuple):
     """Where a message stands: its segment and seq in the conversation, its bytes in the journal."""
 
     segment: int
@@ -34,8 +34,8 @@ class Row(NamedTuple):
     crc: int
 
 
-class Place(NamedTuple):
-    """A message as the index keeps it: what a `Row` says, and more."""
+class IndexedMessage(NamedTuple):
+    """A message as the index keeps it: what a `MessagePosition` says, and more."""
 
     segment: int
     seq: int
@@ -52,25 +52,27 @@ class Place(NamedTuple):
     digests: tuple[str, ...] = ()
 
     @property
-    def row(self) -> Row:
-        return Row._make(self[:7])
+    def row(self) -> MessagePosition:
+        return MessagePosition._make(self[:7])
 
 
-class Unstored(NamedTuple):
+class UnstoredMessages(NamedTuple):
     """Messages that this process has written and the index does not have yet."""
 
-    places: dict[str, Place]
-    after: Card | None
+    places: dict[str, IndexedMessage]
+    after: IndexRow | None
     """What the index says: all that comes before these. None where these are all."""
 
 
-class Rows:
+class MessageRows:
     """The messages of one conversation: those in the index, then those that are `unstored`.
 
     It is used while its connection is held. There is none where all messages are unstored.
     """
 
-    def __init__(self, connection: sqlite3.Connection | None, pk: int, unstored: Unstored | None = None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection | None, pk: int, unstored: UnstoredMessages | None = None
+    ) -> None:
         self.connection = connection
         self.pk = pk
         self._new = unstored.places if unstored else {}
@@ -81,7 +83,7 @@ class Rows:
     def _one(self, name: str, *values: object) -> Any:
         return next(self._run(name, *values), None)
 
-    def _new_of(self, run: Run) -> list[tuple[str, Place]]:
+    def _new_of(self, run: Run) -> list[tuple[str, IndexedMessage]]:
         if not self._new:
             return []
         segment, after, upto = _bounds(run)
@@ -89,40 +91,40 @@ class Rows:
 
     # Messages
 
-    def find(self, message_id: str) -> Row | None:
+    def find(self, message_id: str) -> MessagePosition | None:
         if message_id in self._new:
             return self._new[message_id].row
         found = self._one("find_message", message_id)
-        return Row._make(found) if found else None
+        return MessagePosition._make(found) if found else None
 
-    def at_number(self, n: int) -> Row | None:
+    def at_number(self, n: int) -> MessagePosition | None:
         """The message of that number, if it is still there as it was."""
         found = self._one("place_of_number", n)
-        return Row._make(found) if found else None
+        return MessagePosition._make(found) if found else None
 
-    def numbered(self, message_id: str) -> tuple[Row, int] | None:
+    def numbered(self, message_id: str) -> tuple[MessagePosition, int] | None:
         """A message, and its number."""
         found = self._one("number_of", message_id)
-        return (Row._make(found[:-1]), found[-1]) if found else None
+        return (MessagePosition._make(found[:-1]), found[-1]) if found else None
 
-    def run(self, run: Run, limit: int = ALL, *, newest_first: bool = False) -> Iterator[Row]:
+    def run(self, run: Run, limit: int = ALL, *, newest_first: bool = False) -> Iterator[MessagePosition]:
         new = [place.row for _, place in self._new_of(run)]
         if not newest_first:
-            return chain(map(Row._make, self._run("ascending", *_bounds(run), limit)), new)
+            return chain(map(MessagePosition._make, self._run("ascending", *_bounds(run), limit)), new)
         if limit != ALL:
             new = new[max(0, len(new) - limit) :]
             limit -= len(new)
-        return chain(reversed(new), map(Row._make, self._run("descending", *_bounds(run), limit)))
+        return chain(reversed(new), map(MessagePosition._make, self._run("descending", *_bounds(run), limit)))
 
-    def pinned(self, run: Run) -> list[Row]:
+    def pinned(self, run: Run) -> list[MessagePosition]:
         new = [place.row for _, place in self._new_of(run) if place.pinned]
-        return [*map(Row._make, self._run("pinned", *_bounds(run))), *new]
+        return [*map(MessagePosition._make, self._run("pinned", *_bounds(run))), *new]
 
-    def between(self, runs: Sequence[Run], newest: int | None = None) -> list[Row]:
+    def between(self, runs: Sequence[Run], newest: int | None = None) -> list[MessagePosition]:
         """The messages of these runs in order: all, or only so many from the end."""
         if newest is None:
             return [row for run in runs for row in self.run(run)]
-        found: list[Row] = []
+        found: list[MessagePosition] = []
         for run in reversed(runs):
             if len(found) < newest:
                 found += self.run(run, newest - len(found), newest_first=True)
@@ -151,7 +153,7 @@ class Rows:
             found.add(segment)
         return found
 
-    def all(self, after: int = 0, limit: int = ALL) -> Iterator[Row]:
+    def all(self, after: int = 0, limit: int = ALL) -> Iterator[MessagePosition]:
         """Of every segment, in the order of seq."""
         parts = [self.run(Run(each, after, 1 << 62), limit) for each in self.segments()]
         return merge(*parts, key=lambda row: row.seq)
@@ -190,21 +192,21 @@ def _bounds(run: Run) -> tuple[int, int, int]:
 # --- the conversation's own row ---------------------------------------------------------------------------------------
 
 
-class Card(NamedTuple):
+class IndexRow(NamedTuple):
     """A row of the index: the journal that it is of, and what that says. Nobody changes one: threads share it."""
 
     pk: int
     folder: str
-    state: State
+    state: JournalState
 
 
-def load(connection: sqlite3.Connection, name: str) -> Card | None:
+def load(connection: sqlite3.Connection, name: str) -> IndexRow | None:
     found = connection.execute(QUERIES["find_row"], (name,)).fetchone()
     if found is None:
         return None
     pk, folder, inode, size, mtime, count, tail, id, journal, core, rest, usage = found
-    state = State(Spot(inode, size, count, tail, mtime))
+    state = JournalState(ReadPosition(inode, size, count, tail, mtime))
     state.id, state.journal = id, journal
     state.set_core(core)
     state.set_rest(rest, usage)
-    return Card(pk, folder, state)
+    return IndexRow(pk, folder, state)

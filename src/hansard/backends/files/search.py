@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, analyse, searchable
 from hansard.backends.files import names, rows
-from hansard.backends.files.journals import Book
-from hansard.backends.files.rows import QUERIES, Row
+from hansard.backends.files.journals import OpenJournal
+from hansard.backends.files.rows import QUERIES, MessagePosition
 from hansard.backends.files.state import decode_core
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.shared.full_text import columns_of, conversation_term, expression
@@ -40,7 +40,7 @@ Terms = tuple[int, str, str, str]
 """A message's number, and what the search index has of it."""
 
 
-class Hit(NamedTuple):
+class IndexHit(NamedTuple):
     """A message that matches, before it is read."""
 
     n: int
@@ -95,17 +95,17 @@ def index_some(tenant: Tenant) -> int:
     return len(found)
 
 
-def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[Terms, Row]]:
+def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[Terms, MessagePosition]]:
     for name, group in groupby(sorted(found, key=itemgetter(1)), itemgetter(1)):
         numbers = [n for n, _ in group]
-        with tenant.shelf.opened(name) as opened:
+        with tenant.journals.opened(name) as opened:
             if opened is None or not opened[1].state.is_live:
                 continue
-            book, pk = Book(tenant.index, *opened), opened[1].pk
-            with book.rows() as known:
+            journal, pk = OpenJournal(tenant.index, *opened), opened[1].pk
+            with journal.rows() as known:
                 places = [(n, known.at_number(n)) for n in numbers]
             here = [(n, row) for n, row in places if row is not None]
-            for (n, row), message in zip(here, book.read([row for _, row in here]), strict=True):
+            for (n, row), message in zip(here, journal.read([row for _, row in here]), strict=True):
                 yield (n, *columns_of(searchable(message), None, pk)), row
 
 
@@ -118,7 +118,7 @@ def begin_anew(tenant: Tenant) -> None:
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> list[Hit]:
+def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> list[IndexHit]:
     """The newest that match, one more than the limit."""
     owner = None
     if lookup.conversation_id is not None:
@@ -130,8 +130,10 @@ def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> l
         owner = conversation_term(only.pk)
     values: list[Any] = [expression(lookup.query, owner)]
     sql = _sql(_filters(context, lookup, values))
-    home_of = Filter(context, lookup).home
-    found = (Hit(row[0], row[6], row[4], home) for row in connection.execute(sql, values) if (home := home_of(row)))
+    home_of = BranchFilter(context, lookup).home
+    found = (
+        IndexHit(row[0], row[6], row[4], home) for row in connection.execute(sql, values) if (home := home_of(row))
+    )
     return list(islice(found, lookup.limit + 1))
 
 
@@ -162,7 +164,7 @@ def _sql(more: str) -> str:
     return _FOUND.format(more=more)
 
 
-class Filter:
+class BranchFilter:
     """Which of the rows that match lie in conversations and on branches that are searched."""
 
     def __init__(self, context: Context, lookup: Lookup) -> None:
@@ -195,20 +197,20 @@ class Filter:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read(tenant: Tenant, lookup: Lookup, hits: Sequence[Hit]) -> dict[int, Message]:
+def _read(tenant: Tenant, lookup: Lookup, hits: Sequence[IndexHit]) -> dict[int, Message]:
     """The messages of the hits by their numbers, those aside that are gone or do not match any longer."""
     messages: dict[int, Message] = {}
     for name, group in groupby(sorted(hits, key=_name), _name):
-        with tenant.shelf.opened(name) as opened:
+        with tenant.journals.opened(name) as opened:
             if opened is not None and opened[1].state.is_live:
-                messages |= _read_some(Book(tenant.index, *opened), lookup, list(group))
+                messages |= _read_some(OpenJournal(tenant.index, *opened), lookup, list(group))
     return messages
 
 
-def _read_some(book: Book, lookup: Lookup, hits: list[Hit]) -> dict[int, Message]:
-    with book.rows() as known:
+def _read_some(journal: OpenJournal, lookup: Lookup, hits: list[IndexHit]) -> dict[int, Message]:
+    with journal.rows() as known:
         found = [(hit, at) for hit in hits if (at := known.numbered(hit.id))]
-    read = book.read([row for _, (row, _) in found])
+    read = journal.read([row for _, (row, _) in found])
     return {
         hit.n: message
         for (hit, (_, n)), message in zip(found, read, strict=True)
@@ -216,5 +218,5 @@ def _read_some(book: Book, lookup: Lookup, hits: list[Hit]) -> dict[int, Message
     }
 
 
-def _name(hit: Hit) -> str:
+def _name(hit: IndexHit) -> str:
     return hit.name

@@ -10,18 +10,18 @@ from typing import Generic
 
 from hansard.backends.files import disk
 from hansard.backends.files.disk import Disk
-from hansard.backends.files.journal import Known, sealed
+from hansard.backends.files.journal import JournalReader, sealed
 from hansard.backends.files.line_format import R
 from hansard.backends.files.locks import Locks
 
 
-class Sidecar(Generic[R]):
+class SmallJournal(Generic[R]):
     def __init__(
         self, path: Path, fresh: Callable[[], R], writes: Disk, locks: Locks, *, lock: Path, what: str
     ) -> None:
         self.path = path
         self.disk = writes
-        self.known = Known(fresh)
+        self.known = JournalReader(fresh)
         self._lock = lock
         self._what = what
         self._locks = locks
@@ -44,27 +44,27 @@ class Sidecar(Generic[R]):
             if found is not None:
                 fd, state = found
                 writes.make_folder(path.parent)
-                writes.replace(path, disk.prefix(fd, state.spot.size))
+                writes.replace(path, disk.prefix(fd, state.position.size))
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Pen[R]]:
+    def writing(self) -> Iterator[SmallJournalWriter[R]]:
         """Under its lock. The file is made by the first line."""
         self.disk.make_folder(self._lock.parent)
         with self._locks.hold(self._lock, self._what):
-            pen = Pen(self)
+            journal = SmallJournalWriter(self)
             try:
-                yield pen
+                yield journal
             finally:
-                pen.close()
+                journal.close()
 
 
-class Pen(Generic[R]):
-    """A sidecar whose lock is held."""
+class SmallJournalWriter(Generic[R]):
+    """A small journal whose lock is held."""
 
-    def __init__(self, sidecar: Sidecar[R]) -> None:
-        self._path = sidecar.path
-        self._disk = sidecar.disk
-        self._known = sidecar.known
+    def __init__(self, small_journal: SmallJournal[R]) -> None:
+        self._path = small_journal.path
+        self._disk = small_journal.disk
+        self._known = small_journal.known
         self._fd: int | None = None
         try:
             self._fd = os.open(self._path, disk.UPDATE)

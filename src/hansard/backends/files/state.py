@@ -14,16 +14,16 @@ from msgspec import UNSET, Struct, structs
 
 from hansard import rules
 from hansard.backends.files import entries
-from hansard.backends.files.entries import Entry
+from hansard.backends.files.entries import JournalEntry
 from hansard.backends.files.index import IndexDamage
-from hansard.backends.files.line_format import Spot
+from hansard.backends.files.line_format import ReadPosition
 from hansard.contract.types import ConversationState, StoredBranch
 from hansard.model import NOT_YET, Conversation, Summary, UsageRow
 
 T = TypeVar("T")
 
 
-class Core(Struct, array_like=True):
+class StateCore(Struct, array_like=True):
     """What every write may change, as the index keeps it."""
 
     conversation: Conversation | None
@@ -39,7 +39,7 @@ class Core(Struct, array_like=True):
     tombstone: bool = False
 
 
-class Rest(Struct, array_like=True):
+class StateExtras(Struct, array_like=True):
     """What few writes change."""
 
     summaries: list[Summary] = []
@@ -48,16 +48,16 @@ class Rest(Struct, array_like=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_core = msgspec.json.Decoder(Core)
-_rest = msgspec.json.Decoder(Rest)
+_core = msgspec.json.Decoder(StateCore)
+_rest = msgspec.json.Decoder(StateExtras)
 _usage = msgspec.json.Decoder(list[UsageRow])
 
 
-class State:
+class JournalState:
     """All that a journal says about its conversation, but its messages."""
 
-    def __init__(self, spot: Spot | None = None) -> None:
-        self.spot = spot or Spot()
+    def __init__(self, position: ReadPosition | None = None) -> None:
+        self.position = position or ReadPosition()
         self.id = ""
         self.journal = ""
         self.head: ConversationState | None = None
@@ -74,7 +74,7 @@ class State:
         self.deleted_at: datetime | None = None
         self.tombstone = False
         """It was deleted by a call, not by its expiry."""
-        self.rest = Rest()
+        self.rest = StateExtras()
         self.usage: dict[rules.UsageKey, UsageRow] = {}
         self.is_rest_changed = False
 
@@ -89,12 +89,12 @@ class State:
 
     # Reading on
 
-    def change(self, entry: Entry) -> None:
+    def change(self, entry: JournalEntry) -> None:
         """Takes in everything but messages."""
         self._change_head(entry)
         self._change_rest(entry)
 
-    def _change_head(self, entry: Entry) -> None:
+    def _change_head(self, entry: JournalEntry) -> None:
         head = self.head
         conversation = head.conversation if head else None
         if entry.conversation is not UNSET:
@@ -115,7 +115,7 @@ class State:
         )
         self.head = ConversationState(conversation, seq, branches, has_tombstones)
 
-    def _change_rest(self, entry: Entry) -> None:
+    def _change_rest(self, entry: JournalEntry) -> None:
         self.top = max(self.top, entry.top)
         rest = self.rest
         if entry.summaries is not UNSET:
@@ -139,9 +139,9 @@ class State:
 
     # Writing anew
 
-    def whole(self, at: datetime = NOT_YET) -> Entry:
+    def whole(self, at: datetime = NOT_YET) -> JournalEntry:
         """Everything but the messages. The nonce tells a file that ends with it from another of the same length."""
-        entry = Entry(
+        entry = JournalEntry(
             what="snapshot",
             at=at,
             nonce=secrets.token_hex(4),
@@ -154,11 +154,15 @@ class State:
         entries.set_head(entry, None, self.head)
         return entry
 
-    def copy(self) -> State:
+    def copy(self) -> JournalState:
         """A twin that may change without changing this one."""
-        twin = State.__new__(State)
+        twin = JournalState.__new__(JournalState)
         vars(twin).update(vars(self))
-        twin.spot, twin.rest, twin.usage = structs.replace(self.spot), structs.replace(self.rest), dict(self.usage)
+        twin.position, twin.rest, twin.usage = (
+            structs.replace(self.position),
+            structs.replace(self.rest),
+            dict(self.usage),
+        )
         return twin
 
     # In the index
@@ -167,8 +171,10 @@ class State:
         head = self.head
         numbers = (self.count, self.top, self.waste, self.latest, self.is_in_time, self.deleted_at, self.tombstone)
         if head is None:
-            return _encode(Core(None, 0, [], False, *numbers))
-        return _encode(Core(head.conversation, head.seq, list(head.branches.values()), head.has_tombstones, *numbers))
+            return _encode(StateCore(None, 0, [], False, *numbers))
+        return _encode(
+            StateCore(head.conversation, head.seq, list(head.branches.values()), head.has_tombstones, *numbers)
+        )
 
     def set_core(self, data: bytes) -> None:
         core = _decoded(_core, data)
@@ -188,12 +194,12 @@ class State:
         self.usage = {(row.day, row.user_id, row.agent_id, row.model): row for row in decode_usage(usage)}
 
 
-def decode_core(data: bytes) -> Core:
+def decode_core(data: bytes) -> StateCore:
     return _decoded(_core, data)
 
 
-def decode_rest(data: bytes | None) -> Rest:
-    return _decoded(_rest, data) if data is not None else Rest()
+def decode_rest(data: bytes | None) -> StateExtras:
+    return _decoded(_rest, data) if data is not None else StateExtras()
 
 
 def decode_usage(data: bytes | None) -> list[UsageRow]:

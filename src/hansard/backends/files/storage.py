@@ -1,7 +1,7 @@
 """Files: a folder for each agent, a journal of JSON lines for each conversation.
 
 The storage hands each call to functions that block: directly in blocking mode, otherwise on threads of its own. Begin
-with `layout`, then `lines`, `entries`, `state`, `index`, `replay`, `writing` and `transaction`.
+with `layout`, then `line_format`, `entries`, `state`, `index`, `replay`, `writer` and `transaction`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hansard.analysis import Lookup, Matches
 from hansard.backends.files import backup, check, lifecycle, names, read, search, tenant_data
 from hansard.backends.files.disk import map_errors
 from hansard.backends.files.index import IndexFailure
-from hansard.backends.files.journals import Busy
-from hansard.backends.files.tenant import Common, Tenant
+from hansard.backends.files.journals import ConversationMoving
+from hansard.backends.files.tenant import SharedResources, Tenant
 from hansard.backends.files.transaction import HEAD_ONLY, FilesTransaction, answer
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.signals import Signals
@@ -52,7 +52,7 @@ _ATTEMPTS = 3
 
 
 class FilesStorage:
-    def __init__(self, common: Common, *, blocking: bool) -> None:
+    def __init__(self, common: SharedResources, *, blocking: bool) -> None:
         self.common = common
         self._signals = Signals()
         self._watched: dict[tuple[str, str], object] = {}
@@ -115,23 +115,23 @@ class FilesStorage:
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         def read() -> tuple[ConversationState, Found] | None:
             tenant = self._tenant(context)
-            with tenant.shelf.reading(context, id, rows=wants != HEAD_ONLY) as book:
-                return (book.head, answer(tenant, book, wants)) if book else None
+            with tenant.journals.reading(context, id, rows=wants != HEAD_ONLY) as journal:
+                return (journal.head, answer(tenant, journal, wants)) if journal else None
 
         return await self._run(read)
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
         def run() -> Slice:
-            with self._tenant(context).shelf.reading(context, id) as book:
-                return read.read_slice(book, query) if book else Slice([], False)
+            with self._tenant(context).journals.reading(context, id) as journal:
+                return read.read_slice(journal, query) if journal else Slice([], False)
 
         return await self._run(run)
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         def run() -> list[Row]:
-            with self._tenant(context).shelf.reading(context, id) as book:
-                rows = read.rows_after(book, after_seq, limit, max_bytes) if book else []
-                messages = book.read(rows) if book else []
+            with self._tenant(context).journals.reading(context, id) as journal:
+                rows = read.rows_after(journal, after_seq, limit, max_bytes) if journal else []
+                messages = journal.read(rows) if journal else []
             return [Row(row.segment, message) for row, message in zip(rows, messages, strict=True)]
 
         return await self._run(run)
@@ -152,8 +152,8 @@ class FilesStorage:
         """Wakes those who wait when the journal is not as it was."""
         key = (context.tenant, id)
         try:
-            now = self._tenant(context).shelf.stamp(names.escape(id))
-        except Busy:
+            now = self._tenant(context).journals.stamp(names.escape(id))
+        except ConversationMoving:
             return
         before = self._watched.get(key, now)
         self._watched[key] = now
@@ -204,7 +204,7 @@ class FilesStorage:
         def put() -> None:
             tenant = self._tenant(context)
             with tenant.staying(create=True):
-                tenant.ledger.establish()
+                tenant.log.establish()
                 tenant.blobs.put(sha256, data, keep_until)
 
         await self._run(put)
@@ -248,7 +248,7 @@ class FilesStorage:
 
 
 class FilesBackend(StoredBackend[FilesStorage]):
-    def __init__(self, common: Common, *, blocking: bool) -> None:
+    def __init__(self, common: SharedResources, *, blocking: bool) -> None:
         super().__init__(FilesStorage(common, blocking=blocking))
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from hansard import rules
 from hansard.backends.files import disk, names
-from hansard.backends.files.blobs import Blobs
+from hansard.backends.files.blobs import BlobFiles
 from hansard.backends.files.cache import Lru
 from hansard.backends.files.catalog import Catalog
 from hansard.backends.files.disk import Disk
-from hansard.backends.files.entries import Entry
-from hansard.backends.files.index import Index, IndexFailure
-from hansard.backends.files.journals import Busy, Shelf
+from hansard.backends.files.entries import JournalEntry
+from hansard.backends.files.index import IndexFailure, TenantIndex
+from hansard.backends.files.journals import ConversationMoving, Journals
 from hansard.backends.files.layout import ENDING, Layout, files_in
 from hansard.backends.files.locks import Locks
-from hansard.backends.files.records import Records, owner_at
-from hansard.backends.files.tenant_log import Ledger
-from hansard.backends.files.writer import Writer
+from hansard.backends.files.records import RecordJournal, owner_at
+from hansard.backends.files.tenant_log import TenantLog
+from hansard.backends.files.writer import ConversationWriter
 from hansard.contract.types import Context
 from hansard.errors import Corrupt, FormatMismatch, TimedOut, Unavailable
 from hansard.model import Receipt
@@ -31,7 +31,7 @@ _MOST_TENANTS = 64
 """Tenants whose indexes are kept open."""
 
 
-class Common:
+class SharedResources:
     """What all tenants of a store share: how to write, how to wait, and how much to remember."""
 
     def __init__(self, root: Path, *, durable: bool, snapshots: bool, timeout: float) -> None:
@@ -40,7 +40,7 @@ class Common:
         self.snapshots = snapshots
         self.locks = Locks(timeout)
         self.timeout = timeout
-        self.spaces: Lru[Records] = Lru(_MOST_RECORDS, 50)
+        self.spaces: Lru[RecordJournal] = Lru(_MOST_RECORDS, 50)
         self.tenants: Lru[Tenant] = Lru(_MOST_TENANTS, 1, Tenant.close)
 
     def tenant(self, name: str) -> Tenant:
@@ -48,15 +48,15 @@ class Common:
 
 
 class Tenant:
-    def __init__(self, id: str, common: Common) -> None:
+    def __init__(self, id: str, common: SharedResources) -> None:
         self.id = id
         self.layout = Layout(common.root, id)
         self.disk = common.disk
-        self.index = Index(self.layout, common.disk, common.locks, common.timeout)
-        self.shelf = Shelf(self.layout, common.disk, common.locks, self.index)
-        self.ledger = Ledger(self.layout, common.disk, common.locks)
-        self.blobs = Blobs(self.layout, common.disk, common.locks)
-        self._catalog = Catalog(self.shelf)
+        self.index = TenantIndex(self.layout, common.disk, common.locks, common.timeout)
+        self.journals = Journals(self.layout, common.disk, common.locks, self.index)
+        self.log = TenantLog(self.layout, common.disk, common.locks)
+        self.blobs = BlobFiles(self.layout, common.disk, common.locks)
+        self._catalog = Catalog(self.journals)
         self._common = common
         self._lock_here, self._named = self.layout.lock("_home"), f"tenant {id!r}"
         self._here = threading.local()
@@ -88,7 +88,7 @@ class Tenant:
                 stack.enter_context(self._common.locks.hold(self._lock_here, self._named, shared=shared))
                 return True
             if create:
-                self.ledger.establish()
+                self.log.establish()
             elif not self._has_locks():
                 return False
 
@@ -103,14 +103,14 @@ class Tenant:
     # Conversations
 
     @contextlib.contextmanager
-    def writing(self, id: str, *, create: bool = False) -> Iterator[Writer | None]:
+    def writing(self, id: str, *, create: bool = False) -> Iterator[ConversationWriter | None]:
         """The conversation under its lock; without `create`, None when there is nothing to lock."""
         with contextlib.ExitStack() as stack:
             is_there = stack.enter_context(self.staying(create=create))
             if not is_there or not self._lock(stack, id, create=create):
                 yield None
                 return
-            writer = Writer(self.shelf, self.blobs, id, snapshots=self._common.snapshots)
+            writer = ConversationWriter(self.journals, self.blobs, id, snapshots=self._common.snapshots)
             try:
                 if writer.state.deleted_at is not None:
                     self._clean(writer, writer.state.deleted_at)
@@ -127,13 +127,13 @@ class Tenant:
             with contextlib.suppress(FileNotFoundError):
                 stack.enter_context(self._common.locks.hold(self.layout.lock(name), what, flags=flags))
                 return True
-            if not create and self.shelf.locate(name) is None:
+            if not create and self.journals.locate(name) is None:
                 return False
             create = True
-            self.ledger.establish()
+            self.log.establish()
 
     def lives(self, context: Context) -> _Lives:
-        return _Lives(self.shelf, context)
+        return _Lives(self.journals, context)
 
     # Beside them
 
@@ -142,13 +142,13 @@ class Tenant:
         self._catalog.sync(wait=wait, again=again)
         return self._catalog
 
-    def records(self, owner: str) -> Records:
+    def records(self, owner: str) -> RecordJournal:
         path = self.layout.space(owner)
-        space = self._common.spaces.get(path, lambda: Records(self.layout, owner, self.disk, self._common.locks))
+        space = self._common.spaces.get(path, lambda: RecordJournal(self.layout, owner, self.disk, self._common.locks))
         self._common.spaces.weigh(path, space.weight)
         return space
 
-    def spaces(self) -> list[Records]:
+    def spaces(self) -> list[RecordJournal]:
         """All that hold any records."""
         owners = [owner_at(self.layout.records / file.name) for file in files_in(self.layout.records, ENDING)]
         return [self.records(owner) for owner in sorted(each for each in owners if each is not None)]
@@ -157,7 +157,7 @@ class Tenant:
         """Removes those of these blobs that nothing needs; what cannot be decided now is left to the next sweep."""
         if not candidates:
             return 0
-        with contextlib.suppress(Busy, TimedOut, Corrupt, FormatMismatch, IndexFailure, OSError):
+        with contextlib.suppress(ConversationMoving, TimedOut, Corrupt, FormatMismatch, IndexFailure, OSError):
             # What may take long is done before others have to wait for the blobs.
             self._held(candidates)
             return self.blobs.drop(candidates, now, lambda: self._held(candidates))
@@ -169,7 +169,7 @@ class Tenant:
 
     # Deleting
 
-    def drop(self, writer: Writer, now: datetime, *, tombstone: bool) -> Receipt:
+    def drop(self, writer: ConversationWriter, now: datetime, *, tombstone: bool) -> Receipt:
         """Deletes a conversation whose lock is held. With the line that says so it is gone; the rest is cleaning."""
         state = writer.state
         assert state.head is not None
@@ -180,21 +180,21 @@ class Tenant:
             summaries=len(state.rest.summaries),
             at=now,
         )
-        writer.commit(Entry(what="delete", at=now, deleted=True, tombstone=tombstone))
+        writer.commit(JournalEntry(what="delete", at=now, deleted=True, tombstone=tombstone))
         try:
             return self._clean(writer, now) + gone
         except (OSError, TimedOut, IndexFailure) as error:
             what = f"conversation {writer.id!r} is deleted, but not all that belonged to it: purge does the rest"
             raise Unavailable(f"{what} ({error})", outcome="unknown") from error
 
-    def _clean(self, writer: Writer, now: datetime) -> Receipt:
+    def _clean(self, writer: ConversationWriter, now: datetime) -> Receipt:
         """Removes what a deleted conversation leaves. Whoever finds it begun, by one who died, does the rest."""
         state = writer.state
         at = state.deleted_at
         assert at is not None
         assert state.head is not None
         tombstones = dict.fromkeys(rules.tombstone_digests(state.head.conversation), at) if state.tombstone else {}
-        self.ledger.inherit(state.journal, list(state.usage.values()), tombstones, at)
+        self.log.inherit(state.journal, list(state.usage.values()), tombstones, at)
         records = sum(self.records(owner).forget(writer.id, at) for owner in state.rest.owners)
         blobs = self.drop_blobs(writer.digests(), now)
         writer.unlink()
@@ -203,20 +203,20 @@ class Tenant:
     def close(self) -> None:
         # What cannot be stored is found by its mark.
         with contextlib.suppress(IndexFailure):
-            self.shelf.save_all()
+            self.journals.save_all()
         self.index.close()
 
 
 class _Lives:
-    """Whether conversations exist for the one who asks: each is looked up once. `Busy` when one is on its way."""
+    """Whether conversations exist for a context. Each is looked up once; `ConversationMoving` when one is moving."""
 
-    def __init__(self, shelf: Shelf, context: Context) -> None:
-        self._shelf = shelf
+    def __init__(self, journals: Journals, context: Context) -> None:
+        self._journals = journals
         self._context = context
         self._known: dict[str, bool] = {}
 
     def __call__(self, id: str) -> bool:
         if id not in self._known:
-            with self._shelf.reading(self._context, id, wait=False) as book:
-                self._known[id] = book is not None
+            with self._journals.reading(self._context, id, wait=False) as journal:
+                self._known[id] = journal is not None
         return self._known[id]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from hansard import rules
 from hansard.backends.files import names, tenant_log
-from hansard.backends.files.entries import Entry
+from hansard.backends.files.entries import JournalEntry
 from hansard.backends.files.records import key_of
 from hansard.backends.files.tenant import Tenant
-from hansard.backends.files.writer import Writer
+from hansard.backends.files.writer import ConversationWriter
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
 from hansard.model import Receipt, Record, UsageRow
 
@@ -20,16 +20,16 @@ from hansard.model import Receipt, Record, UsageRow
 def get_records(tenant: Tenant, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
     space = tenant.records(context.user or "")
     places = [key_of(*key) for key in keys]
-    return tenant.shelf.patiently(lambda: space.get(context, places, tenant.lives(context)))
+    return tenant.journals.patiently(lambda: space.get(context, places, tenant.lives(context)))
 
 
 def scan_records(tenant: Tenant, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
     space = tenant.records(context.user or "")
-    return tenant.shelf.patiently(lambda: space.scan(context, query, tenant.lives(context)))
+    return tenant.journals.patiently(lambda: space.scan(context, query, tenant.lives(context)))
 
 
 def write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-    return tenant.shelf.patiently(lambda: _write_records(tenant, context, writes))
+    return tenant.journals.patiently(lambda: _write_records(tenant, context, writes))
 
 
 def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
@@ -38,24 +38,24 @@ def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrit
     ids = {write.conversation_id for write in writes if write.conversation_id is not None and not write.delete}
     with contextlib.ExitStack() as stack:
         stack.enter_context(tenant.staying(create=True))
-        tenant.ledger.establish()
+        tenant.log.establish()
         # In one order, whoever takes several.
         ordered = sorted(ids, key=names.escape)
         writers = [_require(stack.enter_context(tenant.writing(id)), context, id) for id in ordered]
         space = tenant.records(owner)
-        pen = stack.enter_context(space.writing())
-        line, results = space.plan(pen, context, writes, tenant.lives(context))
+        journal = stack.enter_context(space.writing())
+        line, results = space.plan(journal, context, writes, tenant.lives(context))
         for writer in writers:
             if owner not in writer.state.rest.owners:
-                writer.commit(Entry(what="records", at=context.now, owners=[owner]))
+                writer.commit(JournalEntry(what="records", at=context.now, owners=[owner]))
         if line.records or line.deleted:
-            space.commit(pen, line)
+            space.commit(journal, line)
         return results
 
 
-def _require(writer: Writer | None, context: Context, id: str) -> Writer:
-    book = writer.book if writer else None
-    if writer is None or book is None or not rules.is_visible(book.head.conversation, context):
+def _require(writer: ConversationWriter | None, context: Context, id: str) -> ConversationWriter:
+    journal = writer.journal if writer else None
+    if writer is None or journal is None or not rules.is_visible(journal.head.conversation, context):
         raise rules.not_found(id)
     return writer
 
@@ -83,9 +83,9 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
     ids = [id for id, _, usage in found if any(row.user_id == user_id for row in usage)]
     for id in ids:
         with tenant.writing(id) as writer:
-            if writer is not None and writer.book is not None:
-                writer.commit(Entry(what="erase", at=context.now, erased=user_id), whole=True)
-    tenant.ledger.erase(user_id)
+            if writer is not None and writer.journal is not None:
+                writer.commit(JournalEntry(what="erase", at=context.now, erased=user_id), whole=True)
+    tenant.log.erase(user_id)
     # Records of the tenant that belonged to the user's conversations and messages, their vectors among them.
     tenant.records("").drop_waste()
     tenant.index.scrub(whole=True)
@@ -95,11 +95,11 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
 # --- usage ------------------------------------------------------------------------------------------------------------
 
 
-def _usage(tenant: Tenant) -> tenant_log.Rows:
+def _usage(tenant: Tenant) -> tenant_log.UsageRows:
     """By day, user, agent and model: of the conversations, and of those that were deleted."""
     # In this order: what is deleted in between is in both, and is counted once.
     found = tenant.catalog().usage()
-    rows, taken = tenant.ledger.usage()
+    rows, taken = tenant.log.usage()
     for _, journal, usage in found:
         if journal not in taken:
             tenant_log.add_rows(rows, usage)

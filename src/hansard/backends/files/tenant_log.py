@@ -16,20 +16,20 @@ from hansard import rules
 from hansard.backends.files import line_format
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import ENDING, TENANT, Layout
-from hansard.backends.files.line_format import Spot
+from hansard.backends.files.line_format import ReadPosition
 from hansard.backends.files.locks import Locks
-from hansard.backends.files.small_journal import Pen, Sidecar
+from hansard.backends.files.small_journal import SmallJournal, SmallJournalWriter
 from hansard.model import NOT_YET, UsageRow
 
 _LEAST_WASTE = 1 << 16
 _REMEMBERED = 1000
 """A journal that was taken over is removed at once, unless its remover died."""
 
-Rows = dict[rules.UsageKey, UsageRow]
+UsageRows = dict[rules.UsageKey, UsageRow]
 
 
-class Note(Struct, omit_defaults=True, kw_only=True):
-    """A line of the ledger."""
+class TenantLogLine(Struct, omit_defaults=True, kw_only=True):
+    """A line of the log."""
 
     hansard: int = 0
     kind: str = ""
@@ -43,24 +43,24 @@ class Note(Struct, omit_defaults=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_note = msgspec.json.Decoder(Note)
+_note = msgspec.json.Decoder(TenantLogLine)
 
 
-class Estate:
-    """What the ledger says."""
+class TenantLogState:
+    """What the log says."""
 
     def __init__(self) -> None:
-        self.spot = Spot()
+        self.position = ReadPosition()
         self.tenant = ""
         self.tombstones: dict[str, datetime] = {}
-        self.usage: Rows = {}
+        self.usage: UsageRows = {}
         self.taken: dict[str, None] = {}
         self.waste = 0
 
     def apply(self, line: bytes, at: int) -> None:
         note = _note.decode(line)
         if note.hansard:
-            line_format.check_format(note.hansard, "the ledger of a tenant")
+            line_format.check_format(note.hansard, "the log of a tenant")
             self.tenant = note.tenant
         for digest, time in note.tombstones.items():
             self.tombstones[digest] = max(time, self.tombstones.get(digest, time))
@@ -71,72 +71,72 @@ class Estate:
             self.waste += len(line)
 
 
-def add_rows(rows: Rows, more: Iterable[UsageRow]) -> None:
+def add_rows(rows: UsageRows, more: Iterable[UsageRow]) -> None:
     for row in more:
         key = (row.day, row.user_id, row.agent_id, row.model)
         rows[key] = rules.add_usage(rows[key], row) if key in rows else row
 
 
-class Ledger:
+class TenantLog:
     def __init__(self, layout: Layout, writes: Disk, locks: Locks) -> None:
         self._layout = layout
-        self._file = Sidecar(
-            layout.ledger,
-            Estate,
+        self._file = SmallJournal(
+            layout.log,
+            TenantLogState,
             writes,
             locks,
             lock=layout.lock("_tenant"),
-            what=f"the ledger of tenant {layout.tenant!r}",
+            what=f"the log of tenant {layout.tenant!r}",
         )
 
     def establish(self) -> None:
-        """Makes the ledger, and with it the tenant."""
+        """Makes the log, and with it the tenant."""
         root = self._layout.home.parent
         while root.is_dir():
             # Whoever deletes the tenant may take its folder away between any two steps.
             with contextlib.suppress(FileNotFoundError):
                 self._file.disk.make_folder(self._layout.locks)
                 if not self._is_there():
-                    with self._file.writing() as pen:
-                        self._begin(pen)
+                    with self._file.writing() as journal:
+                        self._begin(journal)
                 return
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
 
     def _is_there(self) -> bool:
         try:
-            return self._layout.ledger.stat().st_size > 0
+            return self._layout.log.stat().st_size > 0
         except FileNotFoundError:
             return False
 
-    def _begin(self, pen: Pen[Estate]) -> None:
-        if not pen.state.spot.lines:
-            first = Note(hansard=line_format.FORMAT, kind="tenant", tenant=self._layout.tenant)
-            pen.append(_encode(first))
+    def _begin(self, journal: SmallJournalWriter[TenantLogState]) -> None:
+        if not journal.state.position.lines:
+            first = TenantLogLine(hansard=line_format.FORMAT, kind="tenant", tenant=self._layout.tenant)
+            journal.append(_encode(first))
 
     def copy_to(self, path: Path, writes: Disk) -> None:
         self._file.copy_to(path, writes)
 
     def tombstones(self, digests: Iterable[str]) -> dict[str, datetime]:
         """Those of these that exist."""
-        with self._reading() as estate:
-            return {each: estate.tombstones[each] for each in digests if each in estate.tombstones}
+        with self._reading() as log_state:
+            return {each: log_state.tombstones[each] for each in digests if each in log_state.tombstones}
 
-    def usage(self) -> tuple[Rows, set[str]]:
+    def usage(self) -> tuple[UsageRows, set[str]]:
         """Rows, and the journals that they already hold."""
-        with self._reading() as estate:
-            return dict(estate.usage), set(estate.taken)
+        with self._reading() as log_state:
+            return dict(log_state.usage), set(log_state.taken)
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Estate]:
+    def _reading(self) -> Iterator[TenantLogState]:
         with self._file.reading() as found:
             if found is None:
-                yield Estate()
+                yield TenantLogState()
                 return
             with self._file.known.mutex:
                 yield found[1]
 
     def bury(self, digests: Iterable[str], at: datetime) -> None:
-        self._write(Note(what="delete", at=at, tombstones=dict.fromkeys(digests, at)))
+        self._write(TenantLogLine(what="delete", at=at, tombstones=dict.fromkeys(digests, at)))
 
     def inherit(
         self, journal: str, usage: Sequence[UsageRow], tombstones: Mapping[str, datetime], at: datetime
@@ -144,45 +144,49 @@ class Ledger:
         """Takes over what a deleted conversation leaves. Doing it again changes nothing."""
         if usage or tombstones:
             taken = [journal] if usage else []
-            self._write(Note(what="delete", at=at, tombstones=dict(tombstones), usage=list(usage), taken=taken))
+            self._write(
+                TenantLogLine(what="delete", at=at, tombstones=dict(tombstones), usage=list(usage), taken=taken)
+            )
 
     def erase(self, user_id: str) -> None:
         rows, _ = self.usage()
         if any(key[1] == user_id for key in rows):
-            with self._file.writing() as pen:
-                pen.replace(_bodies(pen.state, erased=user_id))
+            with self._file.writing() as journal:
+                journal.replace(_bodies(journal.state, erased=user_id))
 
     def sweep(self, before: datetime) -> int:
         """Forgets tombstones of that time and earlier."""
-        with self._reading() as estate:
-            old = sum(at <= before for at in estate.tombstones.values())
+        with self._reading() as log_state:
+            old = sum(at <= before for at in log_state.tombstones.values())
         if old:
-            with self._file.writing() as pen:
-                pen.replace(_bodies(pen.state, before=before))
+            with self._file.writing() as journal:
+                journal.replace(_bodies(journal.state, before=before))
         return old
 
-    def _write(self, note: Note) -> None:
-        with self._file.writing() as pen:
-            self._begin(pen)
-            pen.append(_encode(note))
-            if pen.state.waste > max(_LEAST_WASTE, pen.state.spot.size // 2):
+    def _write(self, note: TenantLogLine) -> None:
+        with self._file.writing() as journal:
+            self._begin(journal)
+            journal.append(_encode(note))
+            if journal.state.waste > max(_LEAST_WASTE, journal.state.position.size // 2):
                 # The write is done: what cannot be tidied now is tidied later.
                 with contextlib.suppress(OSError):
-                    pen.replace(_bodies(pen.state))
+                    journal.replace(_bodies(journal.state))
 
 
-def _bodies(estate: Estate, *, before: datetime = NOT_YET, erased: str | None = None) -> Iterator[bytes]:
-    """The ledger anew, without older tombstones and an erased user's usage."""
-    usage = [row for row in estate.usage.values() if erased is None or row.user_id != erased]
-    taken = list(estate.taken)[-_REMEMBERED:]
-    yield _encode(Note(hansard=line_format.FORMAT, kind="tenant", tenant=estate.tenant, usage=usage, taken=taken))
-    for digest, at in estate.tombstones.items():
+def _bodies(log_state: TenantLogState, *, before: datetime = NOT_YET, erased: str | None = None) -> Iterator[bytes]:
+    """The log anew, without older tombstones and an erased user's usage."""
+    usage = [row for row in log_state.usage.values() if erased is None or row.user_id != erased]
+    taken = list(log_state.taken)[-_REMEMBERED:]
+    yield _encode(
+        TenantLogLine(hansard=line_format.FORMAT, kind="tenant", tenant=log_state.tenant, usage=usage, taken=taken)
+    )
+    for digest, at in log_state.tombstones.items():
         if at > before:
-            yield _encode(Note(tombstones={digest: at}))
+            yield _encode(TenantLogLine(tombstones={digest: at}))
 
 
 def tenant_at(home: Path) -> str | None:
-    """The tenant that a folder belongs to: its ledger says so, or any journal."""
+    """The tenant that a folder belongs to: its log says so, or any journal."""
     line = line_format.first_line(home / TENANT)
     if line is None:
         line = next(filter(None, map(line_format.first_line, home.glob("*/*" + ENDING))), None)

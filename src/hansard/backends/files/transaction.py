@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from msgspec import Raw, structs
 
 from hansard.backends.files import entries
-from hansard.backends.files.entries import Entry
-from hansard.backends.files.journals import Book
-from hansard.backends.files.rows import Row
+from hansard.backends.files.entries import JournalEntry
+from hansard.backends.files.journals import OpenJournal
+from hansard.backends.files.rows import MessagePosition
 from hansard.backends.files.tenant import Tenant
-from hansard.backends.files.writer import Writer
+from hansard.backends.files.writer import ConversationWriter
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract.storage import NOTHING, Applied, Changes, Found, Placed, Wants
 from hansard.contract.types import Context, ConversationState
@@ -37,20 +37,20 @@ class FilesTransaction:
         self._tenant = tenant
         self._stack = stack
         self._writer = stack.enter_context(tenant.writing(id))
-        self._book = self._writer.book if self._writer else None
-        self.state = self._book.head if self._book else None
+        self._journal = self._writer.journal if self._writer else None
+        self.state = self._journal.head if self._journal else None
         self._segments = 0
         """How many new segments the operation has asked for."""
 
     def new_segment(self) -> int:
         self._segments += 1
-        return self._segments + (self._book.state.last_segment() if self._book else 0)
+        return self._segments + (self._journal.state.last_segment() if self._journal else 0)
 
     async def get(self, wants: Wants) -> Found:
         if self._writer is None and wants.tombstones:
             # Those of a conversation that comes and goes before the lock is taken must count.
             self._writer = self._begin()
-        return answer(self._tenant, self._book, wants)
+        return answer(self._tenant, self._journal, wants)
 
     async def apply(self, changes: Changes) -> Applied:
         if changes.records:
@@ -60,33 +60,33 @@ class FilesTransaction:
             wiped = self._drop(writer, changes)
             if changes.state is None:
                 return wiped
-            self._book = None
-        if self._book is None:
+            self._journal = None
+        if self._journal is None:
             # The process that made the tenant's folder may have died before it had a name.
-            self._tenant.ledger.establish()
+            self._tenant.log.establish()
         assert changes.state is not None
         return self._store(writer, changes, changes.state)
 
-    def _begin(self) -> Writer:
+    def _begin(self) -> ConversationWriter:
         writer = self._stack.enter_context(self._tenant.writing(self.id, create=True))
         assert writer is not None
-        if writer.book is not None:
+        if writer.journal is not None:
             raise Overtaken
         return writer
 
-    def _drop(self, writer: Writer, changes: Changes) -> Applied:
+    def _drop(self, writer: ConversationWriter, changes: Changes) -> Applied:
         gone = self._tenant.drop(writer, self.context.now, tombstone=bool(changes.tombstones))
         return Applied(messages=gone.messages, summaries=gone.summaries, records=gone.records, blobs=gone.blobs)
 
-    def _store(self, writer: Writer, changes: Changes, state: ConversationState) -> Applied:
+    def _store(self, writer: ConversationWriter, changes: Changes, state: ConversationState) -> Applied:
         """Writes one entry. Tombstones come before it: a deletion without its tombstone could be undone."""
-        before = self._book.head if self._book else None
-        entry = Entry(what=_what(before, changes, state), at=self.context.now, usage=list(changes.usage))
+        before = self._journal.head if self._journal else None
+        entry = JournalEntry(what=_what(before, changes, state), at=self.context.now, usage=list(changes.usage))
         entries.set_head(entry, before, state)
         entry.messages = self._messages(changes)
         gone, released = self._set_losses(entry, changes)
         if changes.tombstones:
-            self._tenant.ledger.bury(changes.tombstones, self.context.now)
+            self._tenant.log.bury(changes.tombstones, self.context.now)
         # Callers of these ask for a deletion: what goes must not stay in the journal.
         whole = entry.cleared or bool(changes.tombstones) or bool(entry.dropped and entry.removed)
         is_new = changes.update is None
@@ -104,33 +104,33 @@ class FilesTransaction:
         ]
 
     def _size(self, message_id: str) -> int:
-        assert self._book is not None
-        with self._book.rows() as rows:
+        assert self._journal is not None
+        with self._journal.rows() as rows:
             row = rows.find(message_id)
         assert row is not None, "an update is of a message that is stored"
         return row.size
 
-    def _set_losses(self, entry: Entry, changes: Changes) -> tuple[Applied, set[str]]:
+    def _set_losses(self, entry: JournalEntry, changes: Changes) -> tuple[Applied, set[str]]:
         """Puts into the entry what goes and stays. Returns what goes, and the blobs that may go with it."""
         if changes.new_summary is not None:
             entry.summary = changes.new_summary
-        if self._book is None:
+        if self._journal is None:
             return Applied(), set()
         taken = (changes.remove, changes.remove_runs, changes.lost_summaries, changes.update)
         if changes.wipes != "messages" and not any(taken):
             return Applied(), set()
-        summaries = self._book.state.rest.summaries
+        summaries = self._journal.state.rest.summaries
         if changes.wipes == "messages":
             entry.cleared, entry.summaries = True, []
-            with self._book.rows() as rows:
-                return Applied(messages=self._book.state.count, summaries=len(summaries)), rows.digests()
+            with self._journal.rows() as rows:
+                return Applied(messages=self._journal.state.count, summaries=len(summaries)), rows.digests()
         lost_messages = [message for _, message in changes.remove]
         entry.removed = [message.id for message in lost_messages]
         if changes.update is not None:
             lost_messages.append(changes.update.before)
         released = {ref.sha256 for message in lost_messages for ref in message.blobs}
         if changes.remove_runs and not entry.removed:
-            with self._book.rows() as rows:
+            with self._journal.rows() as rows:
                 entry.removed = rows.ids(changes.remove_runs)
                 released |= rows.digests(entry.removed)
         if lost := changes.lost_summaries:
@@ -165,35 +165,35 @@ def _refers(changes: Changes) -> bool:
     )
 
 
-def answer(tenant: Tenant, book: Book | None, wants: Wants) -> Found:
-    """What is asked for. `book` is None where there is no conversation."""
+def answer(tenant: Tenant, journal: OpenJournal | None, wants: Wants) -> Found:
+    """What is asked for. `journal` is None where there is no conversation."""
     if wants.records:
         raise _no_records()
-    tombstones = tenant.ledger.tombstones(wants.tombstones) if wants.tombstones else {}
+    tombstones = tenant.log.tombstones(wants.tombstones) if wants.tombstones else {}
     blobs = tenant.blobs.get(wants.blobs)
-    if book is None:
+    if journal is None:
         return Found(tombstones=tombstones, blobs=blobs)
     if wants == HEAD_ONLY:
         return NOTHING
-    with book.rows() as rows:
+    with journal.rows() as rows:
         named = [row for each in wants.ids if (row := rows.find(each))]
         found = rows.between(wants.runs, wants.newest)
         spans = [rows.span(run) for run in wants.spans]
         without = wants.last_time_without
         last_time = rows.last_time({*without.ids, *rows.ids(without.runs)}) if without else None
     return Found(
-        by_id={placed[1].id: placed for placed in _placed(book, named)},
-        messages=_placed(book, found),
+        by_id={placed[1].id: placed for placed in _placed(journal, named)},
+        messages=_placed(journal, found),
         spans=spans,
         last_time=last_time,
-        summaries=list(book.state.rest.summaries) if wants.summaries else [],
+        summaries=list(journal.state.rest.summaries) if wants.summaries else [],
         tombstones=tombstones,
         blobs=blobs,
     )
 
 
-def _placed(book: Book, rows: Sequence[Row]) -> list[Placed]:
-    return [(row.segment, message) for row, message in zip(rows, book.read(rows), strict=True)] if rows else []
+def _placed(journal: OpenJournal, rows: Sequence[MessagePosition]) -> list[Placed]:
+    return [(row.segment, message) for row, message in zip(rows, journal.read(rows), strict=True)] if rows else []
 
 
 def _no_records() -> Unsupported:

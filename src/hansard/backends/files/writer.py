@@ -16,14 +16,14 @@ from datetime import datetime
 from msgspec import UNSET
 
 from hansard.backends.files import disk, entries, line_format, names, replay
-from hansard.backends.files.blobs import Blobs
-from hansard.backends.files.entries import Entry
+from hansard.backends.files.blobs import BlobFiles
+from hansard.backends.files.entries import JournalEntry
 from hansard.backends.files.index import IndexFailure
-from hansard.backends.files.journals import Book, Shelf, is_there
-from hansard.backends.files.line_format import Spot
-from hansard.backends.files.replay import Replay, Target
-from hansard.backends.files.rows import Card, Place, Rows
-from hansard.backends.files.state import State
+from hansard.backends.files.journals import Journals, OpenJournal, is_there
+from hansard.backends.files.line_format import ReadPosition
+from hansard.backends.files.replay import JournalFile, JournalReplay
+from hansard.backends.files.rows import IndexedMessage, IndexRow, MessageRows
+from hansard.backends.files.state import JournalState
 
 _LEAST_WASTE = 1 << 18
 _HERE = -(1 << 60)
@@ -31,23 +31,23 @@ _HERE = -(1 << 60)
 _CHUNK = 256
 
 
-class Writer:
+class ConversationWriter:
     """A conversation whose lock is held, as far as it exists."""
 
-    def __init__(self, shelf: Shelf, blobs: Blobs, id: str, *, snapshots: bool) -> None:
+    def __init__(self, journals: Journals, blobs: BlobFiles, id: str, *, snapshots: bool) -> None:
         self.id = id
         self._name = names.escape(id)
-        self._shelf = shelf
-        self._layout = shelf.layout
-        self._disk = shelf.disk
-        self._index = shelf.index
+        self._journals = journals
+        self._layout = journals.layout
+        self._disk = journals.disk
+        self._index = journals.index
         self._blobs = blobs
         self._snapshots = snapshots
-        self._target: Target | None = None
+        self._target: JournalFile | None = None
         """The open journal; None where there is none."""
-        self.card: Card | None = None
+        self.row: IndexRow | None = None
         """What the journal says."""
-        self._unsaved: Replay | None = None
+        self._unsaved: JournalReplay | None = None
         """What of it the index does not have, if that is known."""
         self._confirmed: object = None
         """The index that says the same."""
@@ -60,25 +60,27 @@ class Writer:
     # What there is
 
     @property
-    def state(self) -> State:
-        return self.card.state if self.card else State()
+    def state(self) -> JournalState:
+        return self.row.state if self.row else JournalState()
 
     @property
-    def book(self) -> Book | None:
+    def journal(self) -> OpenJournal | None:
         """The conversation, or None when it does not exist."""
-        target, card = self._target, self.card
-        if target is None or card is None or not is_there(card.state, target.path, self.id):
+        target, row = self._target, self.row
+        if target is None or row is None or not is_there(row.state, target.path, self.id):
             return None
-        return Book(self._index, target, card, self._unsaved.unstored(card) if self._unsaved else None, self._confirm)
+        return OpenJournal(
+            self._index, target, row, self._unsaved.unstored(row) if self._unsaved else None, self._confirm
+        )
 
-    def _confirm(self) -> Card | None:
-        """The card, after a look whether the index says the same."""
-        if self._target is not None and self.card is not None and self._confirmed is not self._index.token:
-            self.card = self._save(self._target) or replay.confirm(self._index, self._target, self.card)
+    def _confirm(self) -> IndexRow | None:
+        """The row, after a look whether the index says the same."""
+        if self._target is not None and self.row is not None and self._confirmed is not self._index.token:
+            self.row = self._save(self._target) or replay.confirm(self._index, self._target, self.row)
             self._confirmed = self._index.token
-        return self.card
+        return self.row
 
-    def _save(self, target: Target) -> Card | None:
+    def _save(self, target: JournalFile) -> IndexRow | None:
         """Stores in the index what it does not have. None when there is nothing, or others did so."""
         unsaved, self._unsaved = self._unsaved, None
         if unsaved is None:
@@ -88,51 +90,51 @@ class Writer:
 
     def digests(self) -> set[str]:
         """The blobs that it refers to."""
-        card = self._confirm()
-        if card is None:
+        row = self._confirm()
+        if row is None:
             return set()
         with self._index.connection() as connection:
-            return Rows(connection, card.pk).digests()
+            return MessageRows(connection, row.pk).digests()
 
     # Opening and closing
 
     def _open(self) -> None:
-        for folder in self._shelf.folders(self._name):
+        for folder in self._journals.folders(self._name):
             path = self._layout.journal(folder, self._name)
             with contextlib.suppress(FileNotFoundError):
-                target = self._target = Target(self._name, folder, os.open(path, disk.UPDATE), path)
-                self._shelf.lies_in(self._name, folder)
-                unsaved = self._shelf.take_unsaved(self._name)
-                self.card = self._shelf.known_card(target)
-                if self.card is None:
-                    self.card = self._read(target)
-                elif unsaved is not None and unsaved.state is self.card.state:
+                target = self._target = JournalFile(self._name, folder, os.open(path, disk.UPDATE), path)
+                self._journals.lies_in(self._name, folder)
+                unsaved = self._journals.take_unsaved(self._name)
+                self.row = self._journals.known_row(target)
+                if self.row is None:
+                    self.row = self._read(target)
+                elif unsaved is not None and unsaved.state is self.row.state:
                     self._unsaved = unsaved
                 return
-        self._shelf.lies_in(self._name, None)
+        self._journals.lies_in(self._name, None)
 
-    def _read(self, target: Target) -> Card:
+    def _read(self, target: JournalFile) -> IndexRow:
         """What the journal says. A torn tail is taken away: what was cut off was never acknowledged."""
-        card = replay.catch_up(self._index, target, is_locked=True)
-        if os.fstat(target.fd).st_size > card.state.spot.size:
-            self._disk.cut(target.fd, card.state.spot.size)
-            self._unsaved = Replay(card)
+        row = replay.catch_up(self._index, target, is_locked=True)
+        if os.fstat(target.fd).st_size > row.state.position.size:
+            self._disk.cut(target.fd, row.state.position.size)
+            self._unsaved = JournalReplay(row)
             self._unsaved.note_file(target.fd)
-            card = card._replace(state=self._unsaved.state)
-        return card
+            row = row._replace(state=self._unsaved.state)
+        return row
 
     def close(self) -> None:
-        if not self.state.spot.lines:
+        if not self.state.position.lines:
             # An empty journal or a lock without a conversation is of no use to anybody.
             with contextlib.suppress(OSError):
                 if self._target is not None and not os.fstat(self._target.fd).st_size:
                     self._remove(self._target)
                 self._layout.lock(self._name).unlink()
-            self._shelf.lies_in(self._name, None)
-        elif self.card is not None:
-            self._shelf.keep_card(self._name, self.card)
+            self._journals.lies_in(self._name, None)
+        elif self.row is not None:
+            self._journals.keep_row(self._name, self.row)
             if self._unsaved is not None:
-                self._shelf.keep_unsaved(self._name, self._unsaved)
+                self._journals.keep_unsaved(self._name, self._unsaved)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -146,13 +148,13 @@ class Writer:
             self._remove(self._target)
         self._index.scrub()
 
-    def _remove(self, target: Target) -> None:
+    def _remove(self, target: JournalFile) -> None:
         self._disk.remove(target.path)
         with contextlib.suppress(OSError):
             target.path.parent.rmdir()
         self._let_go()
-        self.card = self._unsaved = None
-        self._shelf.lies_in(self._name, None)
+        self.row = self._unsaved = None
+        self._journals.lies_in(self._name, None)
         with self._indexing():
             replay.drop(self._index, self._name)
             self._index.unmark(self._name)
@@ -165,13 +167,13 @@ class Writer:
         except IndexFailure:
             self._index.mark(self._name)
             if self._target is not None:
-                self.card = replay.read_alone(self._target)
+                self.row = replay.read_alone(self._target)
 
     # Committing
 
     def commit(
         self,
-        entry: Entry,
+        entry: JournalEntry,
         *,
         blobs: Mapping[str, bytes] | None = None,
         refers: bool = False,
@@ -188,7 +190,7 @@ class Writer:
                 stack.enter_context(self._blobs.adding(blobs or {}))
             is_first = self._target is None
             target = self._target = self._target or self._create(entry)
-            if not self.state.spot.lines:
+            if not self.state.position.lines:
                 entry.hansard, entry.kind, entry.tenant = line_format.FORMAT, "conversation", self._layout.tenant
                 entry.id, entry.journal = self.id, secrets.token_hex(8)
             if not entry.deleted and (whole or self._snapshots or self._is_wasteful()):
@@ -201,34 +203,34 @@ class Writer:
         if whole:
             self._index.scrub(only_terms=bool(entry.removed) and entry.summaries is UNSET)
 
-    def _append(self, target: Target, entry: Entry, *, is_new: bool) -> None:
-        spot = self.state.spot
-        line = line_format.seal(entries.encode(entry), spot.lines + 1)
-        self._disk.append(target.fd, spot.size, line)
+    def _append(self, target: JournalFile, entry: JournalEntry, *, is_new: bool) -> None:
+        position = self.state.position
+        line = line_format.seal(entries.encode(entry), position.lines + 1)
+        self._disk.append(target.fd, position.size, line)
         self._index.mark(self._name)
         self._confirmed = None
         with self._indexing():
-            self.card = self._advance(target, line, is_new=is_new)
+            self.row = self._advance(target, line, is_new=is_new)
 
-    def _advance(self, target: Target, line: bytes, *, is_new: bool) -> Card:
-        """The card with a line that was just written. The index is told later.
+    def _advance(self, target: JournalFile, line: bytes, *, is_new: bool) -> IndexRow:
+        """The row with a line that was just written. The index is told later.
 
         With `is_new`, the line brings only messages that were not there, and takes none away.
         """
-        unsaved = self._unsaved = self._unsaved or Replay(self.card)
+        unsaved = self._unsaved = self._unsaved or JournalReplay(self.row)
         if is_new or unsaved.is_whole:
             return unsaved.add(target, line)
         with self._index.reading() as connection:
             # A reader may have been faster. Then the rows have the line already, and must not be asked about it.
-            if unsaved.card is not None and replay.is_known(connection, target.name, unsaved.card):
+            if unsaved.row is not None and replay.is_known(connection, target.name, unsaved.row):
                 return unsaved.add(target, line, connection)
         self._unsaved = None
         return replay.catch_up(self._index, target, is_locked=True)
 
     def _is_wasteful(self) -> bool:
-        return self.state.waste > max(_LEAST_WASTE, self.state.spot.size // 2)
+        return self.state.waste > max(_LEAST_WASTE, self.state.position.size // 2)
 
-    def _create(self, entry: Entry) -> Target:
+    def _create(self, entry: JournalEntry) -> JournalFile:
         """An empty journal, which is no conversation yet."""
         facts = entry.conversation
         folder = names.folder_of((facts.agent_id or None) if facts else None)
@@ -237,15 +239,15 @@ class Writer:
             self._disk.make_folder(path.parent)
             # Whoever takes the last journal out of a folder removes the folder.
             with contextlib.suppress(FileNotFoundError):
-                return Target(self._name, folder, os.open(path, disk.CREATE, 0o666), path)
+                return JournalFile(self._name, folder, os.open(path, disk.CREATE, 0o666), path)
 
     # Writing anew
 
-    def _rewrite(self, target: Target, entry: Entry) -> None:
+    def _rewrite(self, target: JournalFile, entry: JournalEntry) -> None:
         self._confirm()
         with self._index.reading() as connection:
-            anew = Replay(self.card, connection)
-            line = line_format.seal(entries.encode(entry), anew.spot.lines + 1)
+            anew = JournalReplay(self.row, connection)
+            line = line_format.seal(entries.encode(entry), anew.position.lines + 1)
             anew.apply(line, _HERE)
             anew.fill()
         fd = self._disk.replace_open(target.path, self._lines(target, anew, line, entry.at))
@@ -255,13 +257,13 @@ class Writer:
         with self._indexing():
             with self._index.writing() as connection:
                 stored = replay.store(connection, target.name, target.folder, anew)
-            self.card = stored or replay.catch_up(self._index, target, is_locked=True)
+            self.row = stored or replay.catch_up(self._index, target, is_locked=True)
 
-    def _lines(self, target: Target, anew: Replay, line: bytes, at: datetime) -> Iterator[bytes]:
+    def _lines(self, target: JournalFile, anew: JournalReplay, line: bytes, at: datetime) -> Iterator[bytes]:
         """The journal anew. The replay is led along, so that in the end it fits the new file."""
         state = anew.state
-        state.spot, state.waste = Spot(), 0
-        first = Entry(
+        state.position, state.waste = ReadPosition(), 0
+        first = JournalEntry(
             hansard=line_format.FORMAT,
             kind="conversation",
             tenant=self._layout.tenant,
@@ -273,11 +275,11 @@ class Writer:
         for start in range(0, len(found), _CHUNK):
             chunk = found[start : start + _CHUNK]
             for (id, place), raw in zip(chunk, self._raw(target, [each for _, each in chunk], line), strict=True):
-                anew.places[id] = place._replace(offset=state.spot.size + 1 + len(entries.MESSAGES))
+                anew.places[id] = place._replace(offset=state.position.size + 1 + len(entries.MESSAGES))
                 yield _stepped(state, b"{%b%b]}" % (entries.MESSAGES, raw))
         yield _stepped(state, entries.encode(state.whole(at)))
 
-    def _raw(self, target: Target, places: list[Place], line: bytes) -> list[bytes]:
+    def _raw(self, target: JournalFile, places: list[IndexedMessage], line: bytes) -> list[bytes]:
         """Messages as they stand in the old file, or in the line that is to come."""
         old = [place for place in places if place.offset >= 0]
         found = iter(line_format.read_pieces(target.fd, old, target.path))
@@ -297,9 +299,9 @@ class Writer:
         with contextlib.suppress(OSError):
             if target.folder != folder:
                 target = self._target = self._move(target, folder)
-        self._shelf.lies_in(self._name, target.folder)
+        self._journals.lies_in(self._name, target.folder)
 
-    def _move(self, target: Target, folder: str) -> Target:
+    def _move(self, target: JournalFile, folder: str) -> JournalFile:
         new = target._replace(folder=folder, path=self._layout.journal(folder, self._name))
         # One that was put there by hand stays: `check` tells of it.
         while not new.path.exists():
@@ -317,12 +319,12 @@ class Writer:
         return target
 
 
-def _part(line: bytes, place: Place) -> bytes:
+def _part(line: bytes, place: IndexedMessage) -> bytes:
     start = place.offset - _HERE
     return line[start : start + place.length]
 
 
-def _stepped(state: State, body: bytes) -> bytes:
-    line = line_format.seal(body, state.spot.lines + 1)
-    state.spot.step(line)
+def _stepped(state: JournalState, body: bytes) -> bytes:
+    line = line_format.seal(body, state.position.lines + 1)
+    state.position.step(line)
     return line
