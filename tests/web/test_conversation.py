@@ -13,6 +13,7 @@ import pytest
 from tests.web.kit import Page, Site
 
 from hansard import Message
+from hansard.server.web import markup
 
 
 def texts(page: Page) -> list[str]:
@@ -315,3 +316,29 @@ def test_days_stand_between_messages(site: Site) -> None:
     ]
     site.store.append("c", [Message("user", "x", created_at=day) for day in days])
     assert [each.words for each in site.get("/c/c").tree.all("p", "day")] == ["30 January 2026", "1 February 2026"]
+
+
+# Seen again
+
+
+def test_a_page_that_is_seen_again_is_not_rendered_again(site: Site) -> None:
+    site.store.append("c", [Message("user", "Where is my parcel?")], title="Parcels")
+    for path in ("/c/c", "/search?q=parcel"):
+        first = site.get(path)
+        known = len(markup.html_cache)
+        assert site.get(path).answer.text == first.answer.text
+        assert len(markup.html_cache) == known > 0
+
+
+def test_a_page_that_is_seen_again_shows_what_has_changed(site: Site) -> None:
+    stored = site.store.append("c", [Message("user", "Where is my parcel?")], title="Parcels").messages[0]
+    assert site.get("/c/c").tree.one("title").words == "Parcels · Hansard"
+    assert "Where is my parcel?" in site.get("/search?q=parcel")
+    site.store.update_message("c", stored.id, content="Where is the parcel?")
+    assert texts(site.get("/c/c")) == ["Where is the parcel?"]
+    assert "Where is the parcel?" in site.get("/search?q=parcel")
+    site.store.update_conversation("c", title="Orders")
+    page = site.get("/c/c")
+    assert (page.tree.one("title").words, page.tree.one("h1").words) == ("Orders · Hansard", "Orders")
+    site.store.branch("c", empty=True, branch_id="other")
+    assert [each.words for each in site.get("/c/c").tree.one("ul", "tree").all("a")] == ["main", "other"]

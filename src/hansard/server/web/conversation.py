@@ -70,12 +70,11 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
         "base": base,
         "shown": shown,
         "shown_slice": shown_slice,
-        "first": shown_slice.messages[0].cursor if shown_slice.messages else None,
-        "last": shown_slice.messages[-1].cursor if shown_slice.messages else None,
     }
     if request.wants_fragment:
-        items = await transcript.render_items(shown_slice.messages, transcript_context)
-        return request.render_fragment("message_slice.html", transcript=transcript.join_items(items), **values)
+        make = partial(transcript.render_items, shown_slice.messages, transcript_context)
+        made = await transcript.render_off_loop(shown_slice.messages, make)
+        return request.render_fragment("message_slice.html", transcript=made, **values, **_ends(shown_slice))
     inside = await _content(request, transcript_context, values)
     return request.render_around("conversations", conversation.title or conversation.id, inside)
 
@@ -83,8 +82,9 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
 async def _content(
     request: PageRequest[ShowQuery, NoForm], transcript_context: TranscriptContext, values: dict[str, Any]
 ) -> Markup:
-    """Renders the messages and what surrounds them."""
+    """Renders the messages and what surrounds them, or returns what was rendered before from the same values."""
     shown_slice: MessageSlice = values["shown_slice"]
+    messages = shown_slice.messages
     more = {
         "home": request.home,
         "proof": request.proof,
@@ -92,10 +92,24 @@ async def _content(
         "model": request.services.model.name,
         "is_live": request.store.capabilities.watch != "none",
     }
-    items = await transcript.render_items(shown_slice.messages, transcript_context)
-    people, branches = _people(shown_slice.messages), _tree(transcript_context.branches)
-    made = {"transcript": transcript.join_items(items), "people": people, "branches": branches}
-    return Markup(markup.render("conversation.html", **values, **more, **made))
+
+    def write() -> str:
+        made = {
+            "transcript": transcript.render_items(messages, transcript_context),
+            "people": _people(messages),
+            "branches": _tree(transcript_context.branches),
+        }
+        return markup.render("conversation.html", **values, **more, **made, **_ends(shown_slice))
+
+    where = (values["shown"], shown_slice.branch, shown_slice.has_older, shown_slice.has_newer)
+    shown = ("conversation", transcript_context, where, more, list(messages))
+    return await transcript.render_off_loop(messages, partial(markup.cached, shown, write))
+
+
+def _ends(shown_slice: MessageSlice) -> dict[str, str | None]:
+    """Returns the cursors of the first and the last message."""
+    messages = shown_slice.messages
+    return {"first": messages[0].cursor, "last": messages[-1].cursor} if messages else {"first": None, "last": None}
 
 
 def base_of(request: PageRequest[Any, Any], conversation: Conversation) -> str:

@@ -7,7 +7,6 @@ nor guess.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 import secrets
@@ -84,7 +83,7 @@ def seed_of(request: PageRequest[Any, Any]) -> tuple[str, Headers]:
 def proof_of(request: PageRequest[Any, Any], seed: str) -> str:
     """Returns the proof that every form of this browser contains."""
     key = key_of(request) or ""
-    return hmac.new(seed.encode(), b"form\0" + key.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(seed.encode(), b"form\0" + key.encode(), "sha256").hex()
 
 
 def check_form(request: PageRequest[Any, Any], proof: str | None) -> None:

@@ -1,7 +1,7 @@
 """Renders templates. Values are escaped, except HTML from `markdown`, `fragments` and other templates.
 
-Rendering messages takes longer than the rest of a page. Their HTML depends only on what they show, so it is cached by a
-digest of that.
+Rendering takes longer than the rest of a page. The HTML of a message, a search hit, a conversation and the frame of a
+page depends only on what they show, so it is cached by a digest of that.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ COLOURS = cookies.OURS + "colours"
 HTML = "text/html; charset=utf-8"
 FORM = "application/x-www-form-urlencoded"
 PROOF = "proof"
+_INSIDE = Markup("<!-- inside -->")
+"""Marks the place of the content in a cached frame. Values are escaped, so none of them can contain it."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
@@ -154,9 +156,9 @@ class PageRequest(Request[Q, F]):
         """The proof that every form on the page contains."""
         return cookies.proof_of(self, self._seed[0])
 
-    def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
-        """Renders a whole page."""
-        around = {
+    def _around(self) -> dict[str, Any]:
+        """Returns the values that the frame of every page shows."""
+        return {
             "colours": self.colours,
             "root": self.root_link,
             "home": self.home,
@@ -167,13 +169,20 @@ class PageRequest(Request[Q, F]):
             "can": self.store.capabilities,
             "model": self.services.model.name,
             "caller": self.caller,
-            "may": self.may,
         }
-        return html_response(template, status, self._seed[1], **(around | values))
+
+    def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
+        """Renders a whole page."""
+        return html_response(template, status, self._seed[1], **(self._around() | {"may": self.may} | values))
 
     def render_around(self, here: str, title: str, inside: Markup) -> HttpResponse:
-        """Renders a whole page around HTML."""
-        return self.render("frame.html", here=here, title=title, made=inside)
+        """Renders a whole page around HTML. The frame is rendered once for the same values."""
+        values = self._around() | {"here": here, "title": title}
+        frame = markup.cached(
+            ("frame", values), lambda: markup.render("frame.html", **values, may=self.may, made=_INSIDE)
+        )
+        page = frame.replace(_INSIDE, inside)
+        return HttpResponse(page.encode("utf-8", "replace"), 200, (*PAGE_HEADERS, *self._seed[1]), HTML)
 
     def render_fragment(self, template: str, **values: Any) -> HttpResponse:
         """Renders a part of a page for the script."""

@@ -49,7 +49,7 @@ async def see_search(request: PageRequest[SearchQuery, NoForm]) -> HttpResponse:
     template = "hits.html" if request.wants_fragment else "search.html"
     home = request.home
     values: dict[str, Any] = {"q": request.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
-    found = [Markup(_html(hit, home)) for hit in hits]
+    found = [_html(hit, home) for hit in hits]
     inside = Markup(markup.render(template, found=found, roles=ROLES, modes=modes, **values))
     if request.wants_fragment:
         return request.render_fragment("fragment.html", inside=inside)
@@ -79,11 +79,13 @@ async def _search(request: PageRequest[SearchQuery, NoForm]) -> Hits:
     )
 
 
-def _html(hit: Hit, home: str) -> str:
-    who = content.speaker_of(hit.message, hit.conversation)
-    return fragments.hit(
-        hit.message, who, conversations.title_of(hit.conversation), conversations.marked(hit.cut(SNIPPET)), home
-    )
+def _html(hit: Hit, home: str) -> Markup:
+    def write() -> str:
+        who = content.speaker_of(hit.message, hit.conversation)
+        title, snippet = conversations.title_of(hit.conversation), conversations.marked(hit.cut(SNIPPET))
+        return fragments.hit(hit.message, who, title, snippet, home)
+
+    return markup.cached(("hit", hit.query, hit.message, hit.conversation, home), write)
 
 
 def _after(day: datetime | None) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 
 from markupsafe import Markup
@@ -44,12 +44,15 @@ class TranscriptItem(Struct, frozen=True):
     summaries: list[Markup] = []
 
 
-async def render_items(messages: Sequence[Message], context: TranscriptContext) -> list[TranscriptItem]:
-    """Renders messages, in a thread if there is much to render."""
+async def render_off_loop(messages: Sequence[Message], make: Callable[[], Markup]) -> Markup:
+    """Calls `make`, in a thread if there is much to render."""
     weight = sum(len(each.content) if isinstance(each.content, str) else _STRUCTURED for each in messages)
-    if weight > _HEAVY:
-        return await run_in_thread(_render_items, messages, context)
-    return _render_items(messages, context)
+    return await run_in_thread(make) if weight > _HEAVY else make()
+
+
+def render_items(messages: Sequence[Message], context: TranscriptContext) -> Markup:
+    """Renders messages, with a heading before each day."""
+    return _join_items(_render_items(messages, context))
 
 
 def _render_items(messages: Sequence[Message], context: TranscriptContext) -> list[TranscriptItem]:
@@ -69,8 +72,7 @@ def _render_items(messages: Sequence[Message], context: TranscriptContext) -> li
     return shown
 
 
-def join_items(shown: Iterable[TranscriptItem]) -> Markup:
-    """Joins the items, with a heading before each day."""
+def _join_items(shown: Iterable[TranscriptItem]) -> Markup:
     pieces: list[str] = []
     for item in shown:
         if item.is_new_day:
