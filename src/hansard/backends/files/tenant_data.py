@@ -11,6 +11,7 @@ from hansard.backends.files.entries import JournalEntry
 from hansard.backends.files.records import key_of
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.files.writer import ConversationWriter
+from hansard.backends.shared.lists import select_usage
 from hansard.contract.types import Context, Participation, RecordQuery, RecordWrite
 from hansard.model import Receipt, Record, UsageRow
 
@@ -111,12 +112,4 @@ def count_usage(tenant: Tenant) -> int:
 
 
 def usage(tenant: Tenant, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-    rows = [
-        row
-        for row in _usage(tenant).values()
-        if rules.counts_anything(row)
-        and (since is None or row.day >= since)
-        and (until is None or row.day < until)
-        and (context.user is None or row.user_id == context.user)
-    ]
-    return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+    return select_usage(_usage(tenant).values(), context, since, until)

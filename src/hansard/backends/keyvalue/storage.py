@@ -28,6 +28,7 @@ from hansard.backends.keyvalue.tenant_data import TenantData
 from hansard.backends.keyvalue.transaction import KeyValueTransaction
 from hansard.backends.keyvalue.tree import MissingNode
 from hansard.backends.shared import optimistic
+from hansard.backends.shared.lists import select_usage
 from hansard.contract.backend import Capabilities, Durability
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -283,9 +284,7 @@ class KeyValueStorage:
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         keys = KeyValueKeys(context.tenant)
         await self.partitions.settle(keys)
-        found = await self.tenant_data.usage(keys, since, until)
-        wanted = [row for row in found if rules.counts_anything(row) and context.user in (None, row.user_id)]
-        return sorted(wanted, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+        return select_usage(await self.tenant_data.usage(keys, since, until), context)
 
     # Lifecycle
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from heapq import merge
 from operator import attrgetter
@@ -58,6 +58,9 @@ class MemoryConversation:
         self.sizes[message.id] = size
         if message.pinned:
             self.pinned.add((segment, message.seq))
+
+    def size_of(self, message: Message) -> int:
+        return self.sizes[message.id]
 
     def at(self, place: Place) -> Message:
         segment, seq = place
@@ -183,19 +186,3 @@ def filter_by(messages: Iterable[Message], query: MessageQuery) -> Iterator[Mess
 def is_by(message: Message, participant_id: str) -> bool:
     who = message.participant
     return who is not None and who.kind == "user" and who.id == participant_id
-
-
-def digests(messages: Iterable[Message]) -> set[str]:
-    return {ref.sha256 for message in messages for ref in message.blobs}
-
-
-def bounded(found: Iterable[Message], query: MessageQuery, sizes: Mapping[str, int]) -> tuple[list[Message], bool]:
-    """Takes messages up to the limits of count and bytes, but at least one; and says whether there are more."""
-    taken: list[Message] = []
-    total = 0
-    for message in found:
-        if len(taken) == query.limit or (query.max_bytes is not None and total >= query.max_bytes):
-            return taken, True
-        taken.append(message)
-        total += sizes[message.id]
-    return taken, False

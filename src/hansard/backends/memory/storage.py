@@ -16,10 +16,11 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.backends.memory import lifecycle
-from hansard.backends.memory.conversation import MemoryConversation, bounded, select
+from hansard.backends.memory.conversation import MemoryConversation, select
 from hansard.backends.memory.tenant import MemoryTenant, StoredBlob, record_key
 from hansard.backends.memory.transaction import MemoryTransaction, answer
 from hansard.backends.shared.copies import own_conversation, own_message, own_record
+from hansard.backends.shared.lists import take
 from hansard.backends.shared.signals import Signals
 from hansard.contract.backend import Capabilities
 from hansard.contract.storage import Changes, Found, Operation, RecordKey, T, Wants, Without
@@ -111,7 +112,7 @@ class MemoryStorage:
             stored = self.tenant(context).find(context, id)
             if stored is None:
                 return Slice([], False)
-            taken, more = bounded(select(stored, query), query, stored.sizes)
+            taken, more = take(select(stored, query), query.limit, query.max_bytes, stored.size_of)
             return Slice([own_message(message) for message in taken], more)
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
@@ -119,10 +120,9 @@ class MemoryStorage:
             stored = self.tenant(context).find(context, id)
             if stored is None:
                 return []
-            later = list(islice(stored.all_messages(after_seq), limit))
-            query = MessageQuery(limit=limit, max_bytes=max_bytes)
-            taken, _ = bounded((message for _, message in later), query, stored.sizes)
-            return [Row(segment, own_message(message)) for segment, message in later[: len(taken)]]
+            later = stored.all_messages(after_seq)
+            taken, _ = take(later, limit, max_bytes, lambda placed: stored.size_of(placed[1]))
+            return [Row(segment, own_message(message)) for segment, message in taken]
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         self._check_open()

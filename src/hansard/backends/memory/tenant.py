@@ -9,8 +9,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from hansard import codec, rules
-from hansard.backends.memory.conversation import MemoryConversation, digests, is_by
+from hansard.backends.memory.conversation import MemoryConversation, is_by
 from hansard.backends.memory.listing import Listing
+from hansard.backends.shared.lists import digests, select_usage
 from hansard.contract.types import Context, ConversationState, Participation, RecordQuery, RecordWrite
 from hansard.model import Receipt, Record, UsageRow
 
@@ -151,15 +152,7 @@ class MemoryTenant:
             self.usage[key] = rules.add_usage(self.usage[key], row) if key in self.usage else row
 
     def usage_rows(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-        rows = [
-            row
-            for row in self.usage.values()
-            if rules.counts_anything(row)
-            and (since is None or row.day >= since)
-            and (until is None or row.day < until)
-            and (context.user is None or row.user_id == context.user)
-        ]
-        return sorted(rows, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+        return select_usage(self.usage.values(), context, since, until)
 
     # Users
 

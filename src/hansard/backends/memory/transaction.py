@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec import structs
 
-from hansard.backends.memory.conversation import MemoryConversation, digests
+from hansard.backends.memory.conversation import MemoryConversation
 from hansard.backends.memory.tenant import MemoryTenant, StoredBlob, record_key
 from hansard.backends.shared.copies import own_message, own_record
+from hansard.backends.shared.lists import digests
 from hansard.contract.storage import Applied, Changes, Found, Wants
 from hansard.contract.types import Context, ConversationState
 from hansard.model import NOT_YET, Message, Receipt

@@ -12,6 +12,7 @@ from hansard.backends.redis.keys import BUCKETS, RedisKeys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.rows import StoredState
 from hansard.backends.redis.state_cache import RedisStateCache
+from hansard.backends.shared.lists import select_usage
 from hansard.contract.types import Context, Participation
 from hansard.model import NOT_YET, UsageRow, to_micros
 
@@ -126,9 +127,8 @@ async def usage(
     root = keys.usage(context.tenant)
     for day in await _days(nodes, root, since, until):
         found = await nodes.ask(root, ("HGETALL", f"{root}:{day}"), write=False)
-        made = [rows.usage_of(day, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
-        totals += [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
-    return sorted(totals, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+        totals += [rows.usage_of(day, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
+    return select_usage(totals, context)
 
 
 async def _days(nodes: Nodes, root: str, since: str | None = None, until: str | None = None) -> list[str]:

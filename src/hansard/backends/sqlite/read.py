@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from hansard import rules
+from hansard.backends.shared.lists import take
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
@@ -138,20 +139,8 @@ def find_and_get(connection: sqlite3.Connection, context: Context, id: str, quer
 
 
 def _bounded(found: Iterable[Row], id: str, query: MessageQuery) -> Slice:
-    taken, more = _take(found, query.limit, query.max_bytes)
+    taken, more = take(found, query.limit, query.max_bytes, rows.size_of)
     return Slice(rows.messages_of(taken, id), more)
-
-
-def _take(found: Iterable[Row], limit: int | None, max_bytes: int | None) -> tuple[list[Row], bool]:
-    """As many rows as the limit and the bound in bytes allow, but always one; and whether there are more."""
-    taken: list[Row] = []
-    size = 0
-    for count, row in enumerate(found):
-        if count == limit or (max_bytes is not None and size >= max_bytes):
-            return taken, True
-        taken.append(row)
-        size += rows.size_of(row)
-    return taken, False
 
 
 def _is_filtered(query: MessageQuery) -> bool:
@@ -366,6 +355,6 @@ def read_rows(
     segments = sorted({segment for branch in state.branches.values() for segment, _ in rules.segments(branch)})
     found = [connection.execute(_HEAD, (*key_range(segment, after_seq), limit)) for segment in segments]
     everything = found[0] if len(found) == 1 else merge(*found, key=lambda row: row[0] & rows.SEQ_MASK)
-    taken, _ = _take(everything, limit, max_bytes)
+    taken, _ = take(everything, limit, max_bytes, rows.size_of)
     messages = rows.messages_of(taken, state.conversation.id)
     return [StoredRow(row[0] >> rows.SEQ_BITS, message) for row, message in zip(taken, messages, strict=True)]
