@@ -42,7 +42,7 @@ help:
 	@echo 'make quick        units, and the contract on memory and SQLite: while you work (PYTEST_ARGS=, JOBS=)'
 	@echo 'make test         check, then the whole test suite (PYTEST_ARGS=, JOBS=)'
 	@echo 'make soak         kills, damage, chaos and random runs, many times: hours (PYTEST_ARGS=, JOBS=)'
-	@echo 'make check        lint, format, types, layers, spelling, sizes'
+	@echo 'make check        lint, format, types, layers, spelling, names, sizes'
 	@echo 'make fmt          format, and fix what can be fixed'
 	@echo 'make bench        run the benchmarks (BENCH_ARGS=)'
 	@echo 'make setup        only make .venv'
@@ -81,6 +81,7 @@ check: .venv/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
+	$(BIN)/python tools/names.py
 	$(BIN)/python tools/sizes.py
 
 fmt: .venv/.ready

@@ -14,7 +14,7 @@ from heapq import merge
 from hansard import rules
 from hansard.backends.redis import rows
 from hansard.backends.redis.answers import ReadAnswers, answer, decoded, total_size
-from hansard.backends.redis.rows import PIECE, PIECE_BYTES, StoredMessage, StoredState, piece_of
+from hansard.backends.redis.rows import PIECE, PIECE_BYTES, RedisMessage, StoredState, piece_of
 from hansard.backends.redis.state_cache import Ask, Moment, RedisStateCache, SeenState
 from hansard.backends.shared.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import Wants
@@ -22,14 +22,14 @@ from hansard.contract.types import Context, ConversationState, MessageQuery, Row
 from hansard.errors import TimedOut
 from hansard.model import MAIN, Message, to_micros
 
-Piece = list[tuple[int, StoredMessage]]
+Piece = list[tuple[int, RedisMessage]]
 """Messages ordered by seq, each with its segment."""
 _TRIES = 3
 _FIRST = StoredBranch(MAIN, 1)
 """The segment where most conversations have all their messages."""
 
 
-async def _rows(found: Sequence[bytes], id: str) -> list[StoredMessage]:
+async def _rows(found: Sequence[bytes], id: str) -> list[RedisMessage]:
     return await decoded(total_size(found), partial(rows.rows_of, found, id))
 
 
@@ -118,7 +118,7 @@ def _page(found: Sequence[bytes], id: str, query: MessageQuery, *, cannot_pass: 
     return _bounded(rows.rows_of(found, id), id, query, cannot_pass=cannot_pass)
 
 
-def _bounded(found: Sequence[StoredMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
+def _bounded(found: Sequence[RedisMessage], id: str, query: MessageQuery, *, cannot_pass: bool = False) -> Slice:
     """Takes messages up to the limits of count and bytes, but at least one. `cannot_pass`: they are known to fit."""
     if cannot_pass:
         return Slice(rows.messages_from(found[: query.limit], id), len(found) > (query.limit or 0))
@@ -153,7 +153,7 @@ async def _long(states: RedisStateCache, context: Context, id: str, query: Messa
 
 
 async def _by_seq(states: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery) -> Slice:
-    taken: list[StoredMessage] = []
+    taken: list[RedisMessage] = []
     size = 0
     async for row in _walk(states, context, id, entry, query):
         if not is_wanted(row, query):
@@ -177,7 +177,7 @@ async def _by_time(
     return await decoded(size, partial(_bounded, between, id, query))
 
 
-def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
+def is_wanted(row: RedisMessage, query: MessageQuery) -> bool:
     """Like `rules.is_wanted`, before a message is made of the row."""
     extra = row.extra
     who, scope = (extra.participant, extra.scope) if extra else (None, None)
@@ -193,7 +193,7 @@ def is_wanted(row: StoredMessage, query: MessageQuery) -> bool:
 
 async def _walk(
     states: RedisStateCache, context: Context, id: str, entry: StoredState, query: MessageQuery
-) -> AsyncIterator[StoredMessage]:
+) -> AsyncIterator[RedisMessage]:
     """Yields every message of a branch between the query's positions, in its order."""
     branch = entry.state.branch(query.branch)
     piece = piece_of(entry)

@@ -230,7 +230,7 @@ def _same_facts(before: ConversationState, after: ConversationState) -> bool:
 # Messages
 
 
-class StoredMessage(Struct, array_like=True, gc=False):
+class RedisMessage(Struct, array_like=True, gc=False):
     seq: int
     id: str
     role: str
@@ -241,8 +241,8 @@ class StoredMessage(Struct, array_like=True, gc=False):
     extra: codec.Extra | None = None
 
 
-_MESSAGE = msgspec.json.Decoder(StoredMessage)
-_MESSAGES = msgspec.json.Decoder(list[StoredMessage])
+_MESSAGE = msgspec.json.Decoder(RedisMessage)
+_MESSAGES = msgspec.json.Decoder(list[RedisMessage])
 _json = msgspec.json.Decoder().decode
 
 
@@ -255,15 +255,15 @@ def message_of(message: Message, body: str) -> bytes:
     return _encode(row)
 
 
-def row_of(data: bytes, conversation_id: str) -> StoredMessage:
+def row_of(data: bytes, conversation_id: str) -> RedisMessage:
     return decode_as(_MESSAGE, data, f"a message of conversation {conversation_id!r}")
 
 
-def message_from(row: StoredMessage, conversation_id: str) -> Message:
+def message_from(row: RedisMessage, conversation_id: str) -> Message:
     return messages_from((row,), conversation_id)[0]
 
 
-def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[Message]:
+def messages_from(rows: Iterable[RedisMessage], conversation_id: str) -> list[Message]:
     """Reading is mostly this loop, so it creates each message directly."""
     made: list[Message] = []
     for row in rows:
@@ -299,7 +299,7 @@ def messages_from(rows: Iterable[StoredMessage], conversation_id: str) -> list[M
     return made
 
 
-def rows_of(found: Sequence[bytes], conversation_id: str) -> list[StoredMessage]:
+def rows_of(found: Sequence[bytes], conversation_id: str) -> list[RedisMessage]:
     """Decodes all rows at once, which is faster than one by one."""
     try:
         rows = _MESSAGES.decode(b"[" + b",".join(found) + b"]")
@@ -313,7 +313,7 @@ def messages_of(found: Sequence[bytes], conversation_id: str) -> list[Message]:
     return messages_from(rows_of(found, conversation_id), conversation_id)
 
 
-def size_of(row: StoredMessage) -> int:
+def size_of(row: RedisMessage) -> int:
     """Returns the bytes of a message's content as readers get it, with its blobs restored."""
     size = len(row.body) if row.body.isascii() else len(row.body.encode())
     if row.extra is None:
