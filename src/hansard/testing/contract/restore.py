@@ -149,7 +149,7 @@ class TestCopying(Contract):
         if before:
             put(copy, image, rows[:before], blobs)
         stored = state(copy)
-        with pytest.raises(Conflict, match=f"{rows[1].message.id!r} comes twice"):
+        with pytest.raises(Conflict, match=f"{rows[1].message.id!r} occurs twice"):
             put(copy, image, [*rows[before:3], last], blobs, done=True)
         assert state(copy) == stored
         assert copy.check() == []
