@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hansard import sync
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 
 PROGRAM = r"""
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hansard import Message, sync
 from hansard.cli.app import run
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 
 text = "Grüße aus İstanbul, 東京 \N{SHIP}"
 def must(fact):  # python -O leaves out what asserts

@@ -24,7 +24,7 @@ from hansard.backends.memory import MemoryBackend
 from hansard.errors import RateLimited, ValidationError
 from hansard.server.app import create_app
 from hansard.server.auth import is_loopback
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.rate_limit import RateLimiter
 from hansard.server.settings import Settings
 from hansard.store import Store

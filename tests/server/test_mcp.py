@@ -17,7 +17,7 @@ from tests.server.test_auth import bearer
 
 from hansard import sync
 from hansard.model import Message, Participant
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.mcp import server
 from hansard.server.settings import Settings
 

@@ -28,7 +28,7 @@ from tests.wait import PATIENCE, until
 from hansard import sync
 from hansard.errors import Unavailable
 from hansard.server import supervisor
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.logs import JsonLines
 from hansard.server.process import listen
 from hansard.server.settings import Settings

@@ -15,7 +15,7 @@ from tests.server.kit import Served, serving
 
 from hansard import sync
 from hansard.server.app import ENDPOINTS
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 from hansard.store import Store
 from hansard.testing.contract.calls import public_methods

@@ -18,7 +18,7 @@ from tests.server.walls import ALL, Walled, walled_in
 from hansard import sync
 from hansard.server.app import ENDPOINTS
 from hansard.server.endpoints import Endpoint
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 from hansard.server.tail import EVENTS
 from hansard.testing.contract.walls import SECRET

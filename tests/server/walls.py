@@ -12,7 +12,7 @@ from tests.server.requests_of import OWNER
 
 from hansard import sync
 from hansard.server.endpoints import SCOPES
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 from hansard.testing import state
 from hansard.testing.contract.walls import keep_a_secret

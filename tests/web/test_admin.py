@@ -10,7 +10,7 @@ import pytest
 from tests.web.kit import Reader, Site, sited
 
 from hansard import Message
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 
 

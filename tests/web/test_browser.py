@@ -15,7 +15,7 @@ from tests.web.test_conversation import calling
 from tests.web.test_hostile import TEXTS
 
 from hansard import Message, Participant, Source, Usage
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 from hansard.server.web import static_files
 

@@ -16,7 +16,7 @@ from tests.web.browser import PATHS, Visitor, needs_chromium
 from tests.web.kit import Site, sited
 
 from hansard import Message
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 from hansard.server.web import static_files
 

@@ -15,7 +15,7 @@ from tests.web.kit import Reader, parse
 
 from hansard import sync
 from hansard.server.endpoints import Endpoint
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.web import cookies
 from hansard.server.web.app import PAGES
 from hansard.testing.contract.walls import SECRET

@@ -16,7 +16,7 @@ from hansard.cli import output
 from hansard.cli.context import CommandContext, Context, EmbedderName
 from hansard.errors import Unsupported, ValidationError
 from hansard.model import DEFAULT_TENANT
-from hansard.server.keys import Key, KeyFile, default_path
+from hansard.server.key_file import Key, KeyFile, default_path
 from hansard.urls import shown
 
 _SERVER = (

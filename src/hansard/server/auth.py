@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from hansard.errors import Corrupt, Denied, Unauthenticated, Unavailable, ValidationError
 from hansard.model import DEFAULT_TENANT
-from hansard.server import keys, parameters
+from hansard.server import key_file, parameters
 from hansard.server.endpoints import SCOPES, Caller, Endpoint
-from hansard.server.keys import Key, KeyFile
+from hansard.server.key_file import Key, KeyFile
 from hansard.server.rate_limit import RateLimiter
 from hansard.server.settings import Settings
 from hansard.server.tokens import TokenVerifier
@@ -52,14 +52,14 @@ class Auth:
         scheme, _, token = given.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             raise Unauthenticated("send the key as Authorization: Bearer")
-        if token.startswith(keys.PREFIX):
+        if token.startswith(key_file.PREFIX):
             return self._admit_key(token)
         if self._tokens is None:
             raise Unauthenticated("the key is not valid")
         return await self._tokens.caller(token)
 
     def _admit_key(self, token: str) -> Caller:
-        key = self._read_keys(lambda keys: keys.find(token, datetime.now(UTC)), otherwise=None)
+        key = self._read_keys(lambda key_file: key_file.find(token, datetime.now(UTC)), otherwise=None)
         if key is None:
             raise Unauthenticated("the key is not valid")
         self._limiter(key).count_request()
@@ -86,7 +86,7 @@ class Auth:
 
     @property
     def _has_keys(self) -> bool:
-        return self._read_keys(lambda keys: not keys.is_empty, otherwise=False)
+        return self._read_keys(lambda key_file: not key_file.is_empty, otherwise=False)
 
     def _read_keys(self, read: Callable[[KeyFile], T], *, otherwise: T) -> T:
         """Reads the key file. If it cannot be read, every request is refused."""
@@ -112,7 +112,7 @@ class Auth:
             return now < caller.until
         if caller is LOCAL:
             return not self.needs_key
-        key = self._read_keys(lambda keys: keys.get(caller.name), otherwise=None)
+        key = self._read_keys(lambda key_file: key_file.get(caller.name), otherwise=None)
         return key is not None and key.is_valid(now)
 
     # Authorization

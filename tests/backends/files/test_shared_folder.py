@@ -19,7 +19,7 @@ from tests.backends.files import kit
 from tests.wait import PATIENCE
 
 from hansard import ConversationNotFound, Limits, Message, Unavailable, sync
-from hansard.backends.files import FilesBackend, lifecycle
+from hansard.backends.files import FilesBackend, maintenance
 from hansard.backends.files.catalog import Catalog
 from hansard.backends.files.locks import Locks
 from hansard.store.core import utc_now
@@ -200,7 +200,7 @@ def test_a_purge_leaves_what_is_being_written(tmp_path: Path, monkeypatch: pytes
         os.utime(temporary, (0, 0))  # as a blob that is kept only as long as it is needed
         store.purge()
         assert temporary.exists()
-        monkeypatch.setattr(lifecycle, "_OLD", -60.0)
+        monkeypatch.setattr(maintenance, "_OLD", -60.0)
         store.purge()
         assert not temporary.exists()
 

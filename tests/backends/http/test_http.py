@@ -29,7 +29,7 @@ from hansard.errors import (
     ValidationError,
 )
 from hansard.model import Message
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 from hansard.store import Store
 

@@ -33,7 +33,7 @@ from hansard import (
     ValidationError,
     connect,
 )
-from hansard.backends.postgres import errors, lifecycle, schema
+from hansard.backends.postgres import errors, maintenance, schema
 from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.pool import Pool
 
@@ -562,7 +562,7 @@ def _in_the_child(store: Store) -> int:
 
 def test_a_deletion_does_not_go_back_for_what_is_made_behind_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that did waited for each other, and one beside many writers came to no end."""
-    monkeypatch.setattr(lifecycle, "_TENANT_PAGE", 2)
+    monkeypatch.setattr(maintenance, "_TENANT_PAGE", 2)
     ask, pages = PostgresConnection.all, itertools.count(1)
 
     async def check() -> None:

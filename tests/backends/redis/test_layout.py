@@ -18,7 +18,7 @@ import hansard
 from hansard import Limits, sync
 from hansard.backends.redis import batch, rows, tenant_data, transaction
 from hansard.backends.redis.keys import RedisKeys, list_member, place, record_member, record_prefix
-from hansard.backends.redis.lifecycle import Lifecycle
+from hansard.backends.redis.maintenance import Lifecycle
 from hansard.backends.redis.nodes import Nodes
 from hansard.model import Message, Participant, Usage
 

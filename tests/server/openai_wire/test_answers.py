@@ -16,7 +16,7 @@ from tests.server.kit import Served, serving
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 
 from hansard.errors import Unavailable
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 
 ASKED: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from tests.server.openai_wire.conftest import client_of
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
 
 from hansard.errors import Conflict, HansardError, RateLimited, Unavailable
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 
 ROUTES: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ import websockets
 from tests.server.kit import Served, serving
 from tests.wait import PATIENCE
 
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 
 

@@ -17,7 +17,7 @@ from tests.server.openai_wire.kept import NPM_PACKAGES
 from tests.server.openai_wire.samples import sample
 from tests.server.openai_wire.test_node import installed, run
 
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 
 

@@ -19,7 +19,7 @@ from tests.wait import PATIENCE
 
 from hansard import Message
 from hansard.errors import Unavailable
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 
 SAID = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}

@@ -15,7 +15,7 @@ from tests.backends.http.test_http import Cutting
 from tests.server.kit import Served, serving
 
 from hansard.model import Message
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 
 FAST: Any = {"timeout": 30, "max_retries": 2}

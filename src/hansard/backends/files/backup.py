@@ -7,7 +7,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from hansard.backends.files import disk, lifecycle
+from hansard.backends.files import disk, maintenance
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.layout import ROOT, Layout
 from hansard.backends.files.tenant import SharedResources, Tenant
@@ -20,7 +20,7 @@ def backup(common: SharedResources, target: Path) -> None:
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}{disk.TEMPORARY}")
     try:
         common.disk.make_folder(partial)
-        for tenant in lifecycle.tenants(common):
+        for tenant in maintenance.tenants(common):
             _copy_tenant(tenant, Layout(partial, tenant.id), common.disk)
         common.disk.replace(partial / ROOT, [(common.root / ROOT).read_bytes()])
         common.disk.move(partial, target)

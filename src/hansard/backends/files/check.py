@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hansard import rules
-from hansard.backends.files import disk, lifecycle, line_format, names, rows
+from hansard.backends.files import disk, line_format, maintenance, names, rows
 from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.layout import ENDING, TENANT, files_in, folders_in
 from hansard.backends.files.line_format import R
@@ -26,7 +26,7 @@ from hansard.model import Message, Problem, from_micros
 
 def check(common: SharedResources, tenant: str | None) -> Iterator[Problem | int]:
     looked = 0
-    for each in lifecycle.chosen(common, tenant):
+    for each in maintenance.chosen(common, tenant):
         yield from _check_beside(each)
         for found in _check_conversations(each):
             if isinstance(found, int):

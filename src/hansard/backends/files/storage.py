@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hansard.analysis import Lookup, Matches
-from hansard.backends.files import backup, check, lifecycle, names, read, search, tenant_data
+from hansard.backends.files import backup, check, maintenance, names, read, search, tenant_data
 from hansard.backends.files.disk import map_errors
 from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.journals import ConversationMoving
@@ -175,14 +175,14 @@ class FilesStorage:
         return await self._run(search.search, self._tenant(context), context, lookup)
 
     async def catch_up(self) -> None:
-        for tenant in await self._run(lifecycle.tenants, self.common):
+        for tenant in await self._run(maintenance.tenants, self.common):
             await self._run(tenant.catalog)
             while await self._run(search.index_some, tenant):
                 pass
 
     async def reindex(self) -> AsyncIterator[int]:
         done = 0
-        for tenant in await self._run(lifecycle.tenants, self.common):
+        for tenant in await self._run(maintenance.tenants, self.common):
             await self._run(search.begin_anew, tenant)
             while more := await self._run(search.index_some, tenant):
                 done += more
@@ -224,10 +224,10 @@ class FilesStorage:
         return await self._run(tenant_data.erase_user_data, self._tenant(context), context, user_id)
 
     async def sweep(self, context: Context, limit: int) -> Swept:
-        return await self._run(lifecycle.sweep, self.common, context, limit)
+        return await self._run(maintenance.sweep, self.common, context, limit)
 
     async def stats(self, tenant: str | None) -> Stats:
-        return await self._run(lifecycle.stats, self.common, tenant)
+        return await self._run(maintenance.stats, self.common, tenant)
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         found = check.check(self.common, tenant)
@@ -236,10 +236,10 @@ class FilesStorage:
                 yield each
 
     async def list_tenants(self) -> list[str]:
-        return await self._run(lifecycle.list_tenants, self.common)
+        return await self._run(maintenance.list_tenants, self.common)
 
     async def delete_tenant(self, context: Context) -> Receipt:
-        receipt = await self._run(lifecycle.delete_tenant, self.common, context)
+        receipt = await self._run(maintenance.delete_tenant, self.common, context)
         self._signals.notify_all()
         return receipt
 

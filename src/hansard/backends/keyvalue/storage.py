@@ -18,7 +18,7 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.backends.keyvalue import keys as names
-from hansard.backends.keyvalue import lifecycle, rows
+from hansard.backends.keyvalue import maintenance, rows
 from hansard.backends.keyvalue.functions import PAGE, Functions, KeyValue
 from hansard.backends.keyvalue.keys import KeyValueKeys
 from hansard.backends.keyvalue.partitions import KeyValuePartitions
@@ -296,16 +296,16 @@ class KeyValueStorage:
         return Receipt(records=records, usage_rows=usage_rows, at=context.now)
 
     async def sweep(self, context: Context, limit: int) -> Swept:
-        return await lifecycle.sweep(self, context, limit)
+        return await maintenance.sweep(self, context, limit)
 
     async def stats(self, tenant: str | None) -> Stats:
-        return await lifecycle.stats(self, tenant)
+        return await maintenance.stats(self, tenant)
 
     def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        return lifecycle.check(self, tenant)
+        return maintenance.check(self, tenant)
 
     async def list_tenants(self) -> list[str]:
-        return await lifecycle.list_tenants(self)
+        return await maintenance.list_tenants(self)
 
     async def delete_tenant(self, context: Context) -> Receipt:
-        return await lifecycle.delete_tenant(self, context)
+        return await maintenance.delete_tenant(self, context)

@@ -15,7 +15,7 @@ from itertools import islice
 from msgspec import structs
 
 from hansard import rules
-from hansard.backends.memory import lifecycle
+from hansard.backends.memory import maintenance
 from hansard.backends.memory.conversation import MemoryConversation, select
 from hansard.backends.memory.tenant import MemoryTenant, StoredBlob, record_key
 from hansard.backends.memory.transaction import MemoryTransaction, answer
@@ -77,7 +77,7 @@ class MemoryStorage:
 
     def _chosen(self, tenant: str | None) -> dict[str, MemoryTenant]:
         self._check_open()
-        return lifecycle.chosen(self.tenants, tenant)
+        return maintenance.chosen(self.tenants, tenant)
 
     # One conversation
 
@@ -190,15 +190,15 @@ class MemoryStorage:
 
     async def sweep(self, context: Context, limit: int) -> Swept:
         with self._lock:
-            return lifecycle.sweep(self._chosen(None), context)
+            return maintenance.sweep(self._chosen(None), context)
 
     async def stats(self, tenant: str | None) -> Stats:
         with self._lock:
-            return lifecycle.stats(self._chosen(tenant), self._evicted_conversations, self._evicted_messages)
+            return maintenance.stats(self._chosen(tenant), self._evicted_conversations, self._evicted_messages)
 
     async def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         with self._lock:
-            stored = lifecycle.to_audit(self._chosen(tenant))
+            stored = maintenance.to_audit(self._chosen(tenant))
         for where, state, messages in stored:
             for problem in rules.audit(where, state, messages):
                 yield problem
@@ -206,12 +206,12 @@ class MemoryStorage:
 
     async def list_tenants(self) -> list[str]:
         with self._lock:
-            return lifecycle.list_tenants(self._chosen(None))
+            return maintenance.list_tenants(self._chosen(None))
 
     async def delete_tenant(self, context: Context) -> Receipt:
         with self._lock:
             watched = list(self.tenant(context).conversations)
-            receipt = lifecycle.delete_tenant(self.tenants, context)
+            receipt = maintenance.delete_tenant(self.tenants, context)
             for id in watched:
                 self._signals.notify((context.tenant, id))
             return receipt

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from hansard.analysis import Lookup, Matches
-from hansard.backends.postgres import answers, index, lifecycle, read, schema, search, tenant_data, vacuum
+from hansard.backends.postgres import answers, index, maintenance, read, schema, search, tenant_data, vacuum
 from hansard.backends.postgres.append import Appender
 from hansard.backends.postgres.connection import connect
 from hansard.backends.postgres.engine import PostgresEngine, Work
@@ -170,19 +170,19 @@ class PostgresStorage:
         )
 
     async def sweep(self, context: Context, limit: int) -> Swept:
-        return await lifecycle.sweep(self.engine, context, limit)
+        return await maintenance.sweep(self.engine, context, limit)
 
     async def stats(self, tenant: str | None) -> Stats:
-        return await self.engine.read(tenant, partial(lifecycle.stats, tenant=tenant), snapshot=True)
+        return await self.engine.read(tenant, partial(maintenance.stats, tenant=tenant), snapshot=True)
 
     def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        return lifecycle.check(self.engine, tenant)
+        return maintenance.check(self.engine, tenant)
 
     async def list_tenants(self) -> list[str]:
         return [name for (name,) in await self.engine.read(None, lambda link: link.all("list_tenants"))]
 
     async def delete_tenant(self, context: Context) -> Receipt:
-        return await lifecycle.delete_tenant(self.engine, context)
+        return await maintenance.delete_tenant(self.engine, context)
 
     async def vacuum(self) -> None:
         self.engine.check_alive()

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from hansard.backends.redis import listing, read, server, tenant_data
 from hansard.backends.redis.keys import RedisKeys
-from hansard.backends.redis.lifecycle import Lifecycle
+from hansard.backends.redis.maintenance import Lifecycle
 from hansard.backends.redis.nodes import open_nodes
 from hansard.backends.redis.options import RedisOptions
 from hansard.backends.redis.partitions import RedisPartitions

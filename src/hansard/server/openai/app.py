@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket
 
 from hansard.errors import HansardError, NotFound
 from hansard.formats.openai_items import BadItem
-from hansard.server import body, keys
+from hansard.server import body, key_file
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import JSON, NO_HEADERS, Caller, Endpoint, HttpResponse
 from hansard.server.openai import (
@@ -102,7 +102,7 @@ class OpenAiWire(Pipeline[WireRequest]):
         """Returns the caller. SDKs always send a key: if the server needs none, keys that are not ours are ignored."""
         headers = realtime.with_key(request.headers, request.scope.get("subprotocols", ()))
         sent = headers.get(b"authorization", b"").partition(b" ")[2]
-        if not self.auth.needs_key and not sent.startswith(keys.PREFIX.encode()):
+        if not self.auth.needs_key and not sent.startswith(key_file.PREFIX.encode()):
             headers = {name: value for name, value in headers.items() if name != b"authorization"}
         return await self.auth.admit(headers, request.scope.get("client"))
 

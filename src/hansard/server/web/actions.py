@@ -12,7 +12,7 @@ from hansard.server.endpoints import NDJSON, HttpResponse, Id, NoQuery
 from hansard.server.web import branch_path, chat
 from hansard.server.web.conversation import ONE
 from hansard.server.web.links import query, segment
-from hansard.server.web.message import MESSAGE
+from hansard.server.web.message_page import MESSAGE
 from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.sample_data import load_sample
 

@@ -15,7 +15,7 @@ from hansard.errors import Denied, Unsupported, ValidationError
 from hansard.model import DEFAULT_TENANT, EPOCH
 from hansard.server.audit import AuditEntry
 from hansard.server.endpoints import SCOPES, HttpResponse, Id, NoQuery
-from hansard.server.keys import KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.web import overview
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 
