@@ -36,7 +36,7 @@ from hansard.backends.keyvalue.keys import KeyValueKeys
 from hansard.backends.keyvalue.rows import Anchor, MessageRow, PendingSpace
 from hansard.backends.keyvalue.tenant_data import TenantData
 from hansard.backends.keyvalue.tree import Item, MissingNode, Root, Tree
-from hansard.backends.keyvalue.write import Bound, Effect, Intent, KeyValueWrite, keys_of
+from hansard.backends.keyvalue.write import Bound, Effect, Intent, KeyValueWrite, objects_of_message
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import Outgoing, RemovedCounts, Settling, WriteMark
 from hansard.errors import Unavailable
@@ -311,7 +311,7 @@ class KeyValuePartitions:
 
     async def _wipe_leaf(self, keys: KeyValueKeys, intent: Intent, name: str, items: Sequence[Item]) -> int:
         found = [rows.decode(value, MessageRow, name) for key, value in items if key.startswith(b"m")]
-        await self._drop(key for row in found for key in keys_of(keys, "", row))
+        await self._drop(key for row in found for key in objects_of_message(keys, "", row))
         released = sorted({ref.sha256 for row in found for ref in row.blobs})
         return sum([await self._tenant_data.release_blob(keys, sha256, intent.at) for sha256 in released])
 

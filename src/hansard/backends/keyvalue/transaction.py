@@ -16,7 +16,7 @@ from hansard.backends.keyvalue.read import StoredConversation
 from hansard.backends.keyvalue.records import RecordSpace, batch_of
 from hansard.backends.keyvalue.rows import Anchor, MessageRow
 from hansard.backends.keyvalue.tree import MissingNode, Root, is_gone
-from hansard.backends.keyvalue.write import Effects, KeyValueWrite, keys_of
+from hansard.backends.keyvalue.write import Effects, KeyValueWrite, objects_of_message
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract import storage as contract
 from hansard.contract.storage import Applied, Changes, Wants
@@ -179,14 +179,14 @@ class ChangePlan:
             self._batch[rows.pin_key(row.segment, row.seq)] = None
 
     def _release(self, row: MessageRow) -> None:
-        self._effects.drop += keys_of(self._keys, self._id, row)
+        self._effects.drop += objects_of_message(self._keys, self._id, row)
         self._effects.released += [ref.sha256 for ref in row.blobs if ref.sha256 not in self._effects.released]
 
     # Additions
 
     def _put(self, row: MessageRow, changes: Changes) -> None:
         self._set(row)
-        self._objects |= keys_of(self._keys, self._id, row)
+        self._objects |= objects_of_message(self._keys, self._id, row)
         self._blobs |= {ref.sha256: changes.blobs.get(ref.sha256) for ref in row.blobs}
 
     def _set(self, row: MessageRow) -> None:

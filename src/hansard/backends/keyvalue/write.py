@@ -98,7 +98,7 @@ class KeyValueWrite(Struct):
         return not self.objects and not self.names_tenant and self.follows == Effects()
 
 
-def keys_of(keys: KeyValueKeys, id: str, row: MessageRow) -> dict[str, bytes]:
+def objects_of_message(keys: KeyValueKeys, id: str, row: MessageRow) -> dict[str, bytes]:
     """Returns the objects that a message has under keys of its own, in addition to its row in the tree."""
     name = f"{row.stamp}-{row.seq}"
     found = {f"{keys.references(sha256)}{name}": b"" for sha256 in sorted({ref.sha256 for ref in row.blobs})}

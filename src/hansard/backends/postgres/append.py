@@ -159,7 +159,7 @@ class Appender:
     ) -> None:
         if link.connection.is_closed():
             # The previous statement was the last that this connection accepted.
-            batch.decide_again(pending)
+            batch.requeue(pending)
             return
         outcome: Outcome = "not_applied"
         needs_more = self._engine.wraps or any(each.needs_more for each in pending)
@@ -183,7 +183,7 @@ class Appender:
             if was_refused_by_driver(error):
                 outcome = "not_applied"
             if may_run_again(error) and (outcome == "not_applied" or not is_lost(error)):
-                batch.decide_again(pending)
+                batch.requeue(pending)
             elif is_bad_value(error) and len(jobs) > 1:
                 # One by one, so that only the caller with the bad value is refused.
                 batch.locked += jobs

@@ -278,7 +278,7 @@ class AppendBatch:
             elif each.is_fresh:
                 each.refuse()
             else:
-                self.decide_again([each])
+                self.requeue([each])
         return existing, beginning
 
     @staticmethod
@@ -304,7 +304,7 @@ class AppendBatch:
                 # Another process has created it, a tombstone stops the append, or an expired conversation exists.
                 self.locked += each.jobs
             else:
-                self.decide_again([each])
+                self.requeue([each])
         return changed
 
     def look_up(self, pending: Iterable[PendingConversation]) -> None:
@@ -314,7 +314,7 @@ class AppendBatch:
                 job.attempts += 1
                 (self.locked if job.given_ids else self.again).append(job)
 
-    def decide_again(self, pending: Iterable[PendingConversation]) -> None:
+    def requeue(self, pending: Iterable[PendingConversation]) -> None:
         for each in pending:
             self._states.put(self.tenant, each.id, None)
             for job in each.jobs:
