@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[threading.Thread]]:
     """The threads on which the parts of a search ran."""
     ran: dict[str, set[threading.Thread]] = {}
-    for place, name in ((ranking, "ranked"), (scan, "_matching"), (search_modes, "_take"), (search_modes, "_believed")):
+    for place, name in ((ranking, "ranked"), (scan, "_matching"), (search_modes, "_take"), (search_modes, "_still_embedded")):
         monkeypatch.setattr(place, name, _noting(getattr(place, name), ran.setdefault(name, set())))
     return ran
 
@@ -54,7 +54,7 @@ def test_no_part_of_a_search_runs_on_the_event_loop(url: str, threads: dict[str,
     asyncio.run(play())
     assert threads["ranked"]
     assert threads["_take"]
-    assert threads["_believed"]
+    assert threads["_still_embedded"]
     assert threading.main_thread() not in set.union(*threads.values())
 
 
