@@ -15,7 +15,7 @@ from hansard.server.endpoints import SCOPES
 from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
 from hansard.testing import state
-from hansard.testing.contract.walls import keep_a_secret
+from hansard.testing.contract.walls import store_a_secret
 
 ALL: list[str] = [*SCOPES]
 
@@ -27,7 +27,7 @@ class Walled:
         self.api = api
         self.keys = keys
         self.acme = store.tenant("acme")
-        keep_a_secret(self.acme)  # type: ignore[arg-type]
+        store_a_secret(self.acme)  # type: ignore[arg-type]
         self.tokens = {
             "evil": self.key(ALL, tenant="evil"),
             "eve": self.key(ALL, tenant="acme", user="eve"),

@@ -32,11 +32,11 @@ OF_A_MIRROR = (
 SLOW = {
     "test_writers_of_several_processes_do_not_interleave": "hundreds of messages, each through the SDK, in processes",
     "test_a_killed_writer_loses_nothing": "hundreds of messages, each through the SDK, in processes",
-    "test_a_large_batch": "thousands of messages through the SDK, 20 a call",
-    "test_a_long_one": "thousands of messages through the SDK, 20 a call",
-    "test_five_megabytes": "large bodies, several times through the SDK",
-    "test_no_embedding_is_left_when_it_is_repeated": "vectors are records of the index, and dozens of prepared stores",
-    "test_exactly_what_must_come_back": "hundreds of conversations through the SDK, to judge the index's search",
+    "test_a_large_batch_is_atomic_or_refused": "thousands of messages through the SDK, 20 a call",
+    "test_a_long_conversation_is_forked_in_full": "thousands of messages through the SDK, 20 a call",
+    "test_five_megabytes_are_returned_unchanged": "large bodies, several times through the SDK",
+    "test_a_retried_removal_leaves_no_embedding": "vectors are records of the index, and dozens of prepared stores",
+    "test_each_query_finds_exactly_the_judged_messages": "hundreds of messages through the SDK, for the index's search",
 }
 """What takes longer than all the rest: only where all is run."""
 ALL = os.environ.get("HANSARD_MIRRORS") == "all"

@@ -36,12 +36,12 @@ def assert_whole_batches(texts: Sequence[str], expected: int) -> None:
 
 @races
 class TestBatches(Contract):
-    def test_one_bad_message_stores_nothing(self, store: Driver) -> None:
+    def test_a_batch_with_one_bad_message_stores_nothing(self, store: Driver) -> None:
         with pytest.raises(ValidationError):
             store.append("c", [Message("user", "good"), Message("nobody", "bad")])
         assert store.get_conversation("c") is None
 
-    def test_a_quota_passed_stores_nothing(self, store: Driver) -> None:
+    def test_a_batch_over_the_quota_stores_nothing(self, store: Driver) -> None:
         small = store.again(limits=Limits(messages=3))
         with pytest.raises(QuotaExceeded) as refused:
             say(small, "c", 1, 2, 3, 4)
@@ -55,7 +55,7 @@ class TestBatches(Contract):
         say(small, "c", 3)
         assert_exact(store, "c")
 
-    def test_a_conflict_stores_nothing(self, store: Driver) -> None:
+    def test_a_batch_with_a_conflict_stores_nothing(self, store: Driver) -> None:
         require(store, "our ids")
         store.append("c", Message("user", "first", id="taken"))
         torn = [Message("user", "new", id="new"), Message("user", "other", id="taken")]
@@ -64,7 +64,7 @@ class TestBatches(Contract):
         assert history(store, "c") == ["first"]
         assert_exact(store, "c")
 
-    def test_writers_at_once_do_not_interleave(self, store: Driver) -> None:
+    def test_concurrent_writers_do_not_interleave(self, store: Driver) -> None:
         calls = [appending("c", batch(f"w{writer}", number)) for writer in range(6) for number in range(4)]
         results = store.together(calls)
         assert [result for result in results if isinstance(result, BaseException)] == []
@@ -101,7 +101,7 @@ class TestBatches(Contract):
         assert_exact(store, "c")
         assert_exact(store, "d")
 
-    def test_a_reader_sees_batches_whole(self, store: Driver) -> None:
+    def test_a_reader_sees_only_whole_batches(self, store: Driver) -> None:
         def reading(each: Any) -> Any:
             return each.get_messages("c", last=1000)
 
@@ -112,7 +112,7 @@ class TestBatches(Contract):
         assert pages
         assert {len(page) % SIZE for page in pages} == {0}
 
-    def test_a_large_batch(self, store: Driver) -> None:
+    def test_a_large_batch_is_atomic_or_refused(self, store: Driver) -> None:
         largest = store.capabilities.atomic_batch
         many = [Message("user", number) for number in range(1200 if largest is None else largest + 1)]
         if largest is not None:

@@ -45,7 +45,7 @@ def count(store: Driver) -> int:
 class TestBlobs(Contract):
     needs = ("blobs",)
 
-    def test_content_comes_back_as_it_came(self, store: Driver) -> None:
+    def test_content_with_blobs_is_returned_unchanged(self, store: Driver) -> None:
         stored = say(store, "c", picture(1))[0]
         assert facts(stored.content) == facts(picture(1))
         read = store.get_messages("c")[0]
@@ -55,7 +55,7 @@ class TestBlobs(Contract):
         assert history(store, "c") == [picture(1)]
         assert count(store) == 1
 
-    def test_or_as_references(self, store: Driver) -> None:
+    def test_content_may_be_read_as_references(self, store: Driver) -> None:
         id = say(store, "c", picture(1))[0].id
         for read in (store.get_messages("c", blobs="refs")[0], store.get_message("c", id, blobs="refs")):
             assert read.content[1]["image_url"] == {"url": "", "detail": "low"}
@@ -66,13 +66,13 @@ class TestBlobs(Contract):
             assert store.blobs.get(ref.sha256) == data(1)
             assert store.blobs.get(ref.sha256, conversation_id="c", message_id=id) == data(1)
 
-    def test_the_same_bytes_are_kept_once(self, store: Driver) -> None:
+    def test_equal_bytes_are_stored_once(self, store: Driver) -> None:
         for conversation in ("c", "d"):
             say(store, conversation, picture(1), picture(1), {"again": picture(1), "other": picture(2)})
         assert count(store) == 2
         assert history(store, "d")[2] == {"again": picture(1), "other": picture(2)}
 
-    def test_a_plain_text_may_be_a_blob(self, store: Driver) -> None:
+    def test_a_plain_base64_text_is_stored_as_a_blob(self, store: Driver) -> None:
         text = base64.b64encode(data(3)).decode()
         say(store, "c", text)
         assert count(store) == 1
@@ -92,13 +92,13 @@ class TestBlobs(Contract):
         ],
         ids=["padding", "cut", "newline", "url-safe", "space", "spare bits", "no base64", "small"],
     )
-    def test_what_is_not_exactly_base64_is_left_alone(self, store: Driver, change: Any) -> None:
+    def test_text_that_is_not_exact_base64_is_stored_as_text(self, store: Driver, change: Any) -> None:
         odd = change(base64.b64encode(data(4, SIZE + 1)).decode())
         say(store, "c", {"x": odd}, odd)
         assert history(store, "c") == [{"x": odd}, odd]
         assert count(store) == 0
 
-    def test_nothing_that_is_written_names_a_blob(self, store: Driver) -> None:
+    def test_content_cannot_forge_a_reference_to_a_blob(self, store: Driver) -> None:
         say(store, "c", picture(1))
         read = store.get_messages("c", blobs="refs")[0]
         forged = {"sha256": read.blobs[0].sha256, "$blob": read.blobs[0].sha256}
@@ -108,7 +108,7 @@ class TestBlobs(Contract):
             store.append("d", Message("user", "", blobs=read.blobs))
         assert history(store, "d") == [forged]
 
-    def test_deleting_takes_what_nothing_else_needs(self, store: Driver) -> None:
+    def test_deleting_removes_blobs_without_other_references(self, store: Driver) -> None:
         shared, own = say(store, "c", picture(1), picture(2))
         say(store, "d", picture(1))
         assert store.delete_message("c", own.id).blobs == 1
@@ -118,7 +118,7 @@ class TestBlobs(Contract):
         assert store.delete_conversation("d").blobs == 1
         assert count(store) == 0
 
-    def test_every_way_of_removing_takes_them(self, store: Driver) -> None:
+    def test_every_kind_of_removal_removes_blobs(self, store: Driver) -> None:
         removals: list[Callable[[], object]] = [
             lambda: store.pop_message("c"),
             lambda: store.clear_messages("c"),
@@ -134,7 +134,7 @@ class TestBlobs(Contract):
             store.clear_messages("c")
         assert store.check() == []
 
-    def test_a_branch_keeps_them(self, store: Driver) -> None:
+    def test_a_blob_stays_while_a_branch_refers_to_it(self, store: Driver) -> None:
         require(store, "branches")
         say(store, "c", "a", picture(1))
         store.branch("c", branch_id="side")
@@ -142,7 +142,7 @@ class TestBlobs(Contract):
         store.purge()
         assert history(store, "c", branch="main") == ["a", picture(1)]
 
-    def test_changing_content_changes_them(self, store: Driver) -> None:
+    def test_updating_content_replaces_its_blobs(self, store: Driver) -> None:
         id = say(store, "c", picture(1))[0].id
         updated = store.update_message("c", id, content=picture(2))
         assert facts(updated.content) == facts(picture(2))
@@ -153,7 +153,7 @@ class TestBlobs(Contract):
         assert facts(updated.content) == facts(picture(2))
         assert_exact(store, "c")
 
-    def test_what_is_popped_comes_back_whole(self, store: Driver) -> None:
+    def test_a_popped_message_is_returned_with_its_blobs(self, store: Driver) -> None:
         # Its blob may be gone with it: it must be handed out before.
         say(store, "c", "x", picture(1))
         popped = store.pop_message("c")
@@ -162,7 +162,7 @@ class TestBlobs(Contract):
         assert popped.blobs == ()
         assert count(store) == 0
 
-    def test_a_duplicate_comes_back_whole(self, store: Driver) -> None:
+    def test_a_duplicate_is_returned_with_its_blobs(self, store: Driver) -> None:
         require(store, "our ids")
         store.append("c", Message("user", picture(1), id="m"))
         again = store.append("c", Message("user", "other", id="m"))
@@ -170,7 +170,7 @@ class TestBlobs(Contract):
         store.replace_messages("c", [Message("user", picture(1), id="m"), Message("user", picture(2))])
         assert history(store, "c") == [picture(1), picture(2)]
 
-    def test_one_put_by_itself(self, store: Driver, clock: Clock) -> None:
+    def test_an_unreferenced_blob_is_purged_after_the_grace_period(self, store: Driver, clock: Clock) -> None:
         blob = store.blobs.put(b"bytes\0\xff")
         assert (blob.size, blob.sha256) == (7, hashlib.sha256(b"bytes\0\xff").hexdigest())
         assert store.blobs.get(blob.sha256) == b"bytes\0\xff"
@@ -184,7 +184,7 @@ class TestBlobs(Contract):
         with pytest.raises(NotFound):
             store.blobs.get(blob.sha256)
 
-    def test_the_grace_period_is_renewed(self, store: Driver, clock: Clock) -> None:
+    def test_putting_a_blob_again_renews_the_grace_period(self, store: Driver, clock: Clock) -> None:
         blob = store.blobs.put(b"x")
         clock.advance(rules.BLOB_GRACE - HOUR / 2)
         store.blobs.put(b"x")
@@ -192,17 +192,17 @@ class TestBlobs(Contract):
         store.purge()
         assert store.blobs.get(blob.sha256) == b"x"
 
-    def test_a_missing_one(self, store: Driver) -> None:
+    def test_a_missing_blob_is_not_found(self, store: Driver) -> None:
         with pytest.raises(NotFound):
             store.blobs.get("0" * 64)
 
-    def test_a_message_that_does_not_refer_to_it(self, store: Driver) -> None:
+    def test_a_blob_is_not_read_through_a_message_without_it(self, store: Driver) -> None:
         first, second = say(store, "c", picture(1), picture(2))
         sha256 = store.get_message("c", first.id, blobs="refs").blobs[0].sha256
         with pytest.raises(NotFound):
             store.blobs.get(sha256, conversation_id="c", message_id=second.id)
 
-    def test_a_threshold_of_ones_own(self, store: Driver) -> None:
+    def test_the_blob_threshold_is_configurable(self, store: Driver) -> None:
         never = store.again(limits=Limits(blob_bytes=0))
         say(never, "c", picture(1))
         assert count(store) == 0

@@ -32,7 +32,7 @@ def ids(page: Page) -> list[str]:
 
 
 class TestConversations(Contract):
-    def test_create(self, store: Driver, clock: Clock) -> None:
+    def test_create_stores_every_field(self, store: Driver, clock: Clock) -> None:
         expires = clock.now + HOUR
         made = store.create_conversation(
             "c", user_id="u", agent_id="a", audit_id="x", title="T", metadata={"k": [1, {}]}, expires_at=expires
@@ -53,7 +53,7 @@ class TestConversations(Contract):
         assert [branch.id for branch in store.list_branches("c")] == ["main"]
         assert_exact(store, "c")
 
-    def test_create_twice(self, store: Driver) -> None:
+    def test_creating_an_existing_conversation_is_a_conflict(self, store: Driver) -> None:
         say(store, "c", "x", title="kept")
         before = state(store)
         with pytest.raises(Conflict):
@@ -61,18 +61,18 @@ class TestConversations(Contract):
         assert state(store) == before
 
     @races
-    def test_one_of_many_creates_it(self, store: Driver) -> None:
+    def test_only_one_concurrent_create_succeeds(self, store: Driver) -> None:
         for id in ("c", "d", "e"):
             calls = [lambda each, id=id: each.create_conversation(id) for _ in range(8)]
             results = store.together(calls)
             assert sorted(type(result).__name__ for result in results) == ["Conflict"] * 7 + ["Conversation"]
 
-    def test_ids_are_given(self, store: Driver) -> None:
+    def test_generated_ids_sort_by_creation(self, store: Driver) -> None:
         made = [store.create_conversation().id for _ in range(3)]
         assert made == sorted(set(made))
         assert all(id.startswith("conv_") for id in made)
 
-    def test_append_makes_it(self, store: Driver, clock: Clock) -> None:
+    def test_append_creates_the_conversation_with_the_given_fields(self, store: Driver, clock: Clock) -> None:
         expires = clock.now + HOUR
         appended = store.append(
             "c",
@@ -96,7 +96,7 @@ class TestConversations(Contract):
         assert after is not None
         assert (after.agent_id, after.title, after.metadata) == ("a", "T", {"k": 1})
 
-    def test_strict_mode(self, store: Driver) -> None:
+    def test_create_false_refuses_a_missing_conversation(self, store: Driver) -> None:
         with pytest.raises(ConversationNotFound):
             store.append("c", Message("user", "x"), create=False)
         with pytest.raises(ConversationNotFound):
@@ -108,7 +108,7 @@ class TestConversations(Contract):
         store.append("c", Message("user", "x"), create=False)
         assert history(store, "c") == ["x"]
 
-    def test_the_owner(self, store: Driver) -> None:
+    def test_the_first_named_user_becomes_the_owner(self, store: Driver) -> None:
         say(store, "c", "a")
         say(store, "c", "b", user_id="u_1")
         found = store.get_conversation("c")
@@ -138,7 +138,9 @@ class TestConversations(Contract):
             ({}, {}),
         ],
     )
-    def test_update(self, store: Driver, given: dict[str, Any], changed: dict[str, Any]) -> None:
+    def test_an_update_changes_only_the_given_fields(
+        self, store: Driver, given: dict[str, Any], changed: dict[str, Any]
+    ) -> None:
         before = store.create_conversation(
             "c", user_id="u", agent_id="a", audit_id="x", title="S", metadata={"a": 1, "b": 2, "kept": None}
         )
@@ -154,12 +156,12 @@ class TestConversations(Contract):
         assert facts(after) == facts(expected)
         assert facts(store.get_conversation("c")) == facts(expected)
 
-    def test_update_a_missing_one(self, store: Driver) -> None:
+    def test_updating_a_missing_conversation_is_not_found(self, store: Driver) -> None:
         with pytest.raises(ConversationNotFound):
             store.update_conversation("missing", title="x")
         assert store.get_conversation("missing") is None
 
-    def test_archive(self, store: Driver, clock: Clock) -> None:
+    def test_an_archived_conversation_is_listed_only_when_asked(self, store: Driver, clock: Clock) -> None:
         say(store, "c", "x")
         say(store, "d", "y")
         now = clock.now
@@ -172,7 +174,7 @@ class TestConversations(Contract):
         assert history(store, "c") == ["x"]
         assert store.update_conversation("c", archived=False).archived_at is None
 
-    def test_the_time_of_one_that_is_brought_in(self, store: Driver, clock: Clock) -> None:
+    def test_a_given_created_at_is_kept_and_used_for_order_and_age(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         clock.stop()
         began = clock() - timedelta(days=400, microseconds=1)
@@ -196,7 +198,7 @@ class TestConversations(Contract):
         clock.advance(timedelta(days=31))
         assert store.purge(month, by="updated").conversations == 2
 
-    def test_all_of_them_one_by_one(self, store: Driver, clock: Clock) -> None:
+    def test_iterating_lists_every_conversation_once(self, store: Driver, clock: Clock) -> None:
         small = store.again(limits=Limits(page=4))
         names = [f"c{number:02}" for number in range(12)]
         for number, name in enumerate(names):
@@ -206,7 +208,7 @@ class TestConversations(Contract):
         assert [each.id for each in small.iter_conversations(user_id="u", sort="updated_at")] == names[::2][::-1]
         assert list(small.iter_conversations(agent_id="nobody")) == []
 
-    def test_auto_title(self, store: Driver) -> None:
+    def test_auto_title_is_the_first_line_of_the_first_user_message(self, store: Driver) -> None:
         titled = store.again(auto_title=True)
         appended = titled.append("c", [Message("system", "rules"), Message("user", "  Where is my order?\nPlease.")])
         found = titled.get_conversation("c")
@@ -216,7 +218,7 @@ class TestConversations(Contract):
         say(titled, "d", "x", title="given")
         assert [each.title for each in titled.list_conversations().items] == ["given", "Where is my order?"]
 
-    def test_auto_title_of_a_conversation_that_was_made_first(self, store: Driver) -> None:
+    def test_auto_title_is_set_only_by_the_first_user_message(self, store: Driver) -> None:
         titled = store.again(auto_title=True)
 
         def title(id: str) -> str | None:
@@ -250,13 +252,13 @@ class TestListing(Contract):
             clock.advance(timedelta(minutes=1))
             say(store, f"c{number}", "x", user_id="u", agent_id=f"a{number % 2}", metadata={"n": number, "odd": None})
 
-    def test_newest_first(self, store: Driver, clock: Clock) -> None:
+    def test_conversations_are_listed_by_last_message(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         say(store, "c3", "again")
         assert ids(store.list_conversations(limit=3)) == ["c3", "c9", "c8"]
         assert ids(store.list_conversations(limit=3, order="asc")) == ["c0", "c1", "c2"]
 
-    def test_by_change(self, store: Driver, clock: Clock) -> None:
+    def test_sort_by_updated_at_counts_every_change(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         store.update_conversation("c3", title="t")
         assert ids(store.list_conversations(limit=2)) == ["c9", "c8"]
@@ -264,7 +266,9 @@ class TestListing(Contract):
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
     @pytest.mark.parametrize("owner", [{}, {"user_id": "u"}, {"agent_id": "a1"}], ids=["all", "user", "agent"])
-    def test_pages_by_change(self, store: Driver, clock: Clock, order: Order, owner: dict[str, Any]) -> None:
+    def test_pages_sorted_by_updated_at_are_complete(
+        self, store: Driver, clock: Clock, order: Order, owner: dict[str, Any]
+    ) -> None:
         """Appends and other changes mixed, some of the same moment, some of messages with times of their own."""
         self.fill(store, clock)
         for id in ("c3", "c9", "c4"):
@@ -287,7 +291,7 @@ class TestListing(Contract):
         back = store.list_conversations(sort="updated_at", order=order, limit=3, before=page.previous_cursor, **owner)
         assert ids(back) == expected[: -len(page.items)][-3:]
 
-    def test_an_empty_one_counts_from_when_it_was_made(self, store: Driver, clock: Clock) -> None:
+    def test_an_empty_conversation_is_listed_by_its_creation(self, store: Driver, clock: Clock) -> None:
         say(store, "old", "x")
         clock.advance(HOUR)
         store.create_conversation("empty")
@@ -295,7 +299,7 @@ class TestListing(Contract):
         say(store, "new", "x")
         assert ids(store.list_conversations()) == ["new", "empty", "old"]
 
-    def test_equal_times_order_by_id(self, store: Driver, clock: Clock) -> None:
+    def test_equal_times_are_ordered_by_id(self, store: Driver, clock: Clock) -> None:
         clock.stop()
         for id in ("b", "d", "a", "c"):
             store.create_conversation(id)
@@ -305,7 +309,7 @@ class TestListing(Contract):
         assert ids(store.list_conversations(limit=2, after=page.next_cursor)) == ["b", "a"]
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
-    def test_pages_both_ways(self, store: Driver, clock: Clock, order: Order) -> None:
+    def test_pages_are_complete_in_both_directions(self, store: Driver, clock: Clock, order: Order) -> None:
         self.fill(store, clock)
         everything = [f"c{number}" for number in range(10)]
         everything = everything if order == "asc" else everything[::-1]
@@ -321,14 +325,14 @@ class TestListing(Contract):
         assert ids(back) == ids(first)
         assert back.previous_cursor is None
 
-    def test_deletes_between_pages(self, store: Driver, clock: Clock) -> None:
+    def test_deletions_between_pages_skip_nothing(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         first = store.list_conversations(limit=4)
         for id in ids(first):
             store.delete_conversation(id)
         assert ids(store.list_conversations(limit=4, after=first.next_cursor)) == ["c5", "c4", "c3", "c2"]
 
-    def test_an_offset(self, store: Driver, clock: Clock) -> None:
+    def test_an_offset_skips_conversations(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         page = store.list_conversations(offset=7, limit=2)
         assert ids(page) == ["c2", "c1"]
@@ -347,12 +351,14 @@ class TestListing(Contract):
             ({"metadata": {"n": 4}, "agent_id": "a1"}, []),
         ],
     )
-    def test_filters(self, store: Driver, clock: Clock, given: dict[str, Any], expected: list[int]) -> None:
+    def test_each_filter_lists_exactly_what_matches(
+        self, store: Driver, clock: Clock, given: dict[str, Any], expected: list[int]
+    ) -> None:
         self.fill(store, clock)
         assert ids(store.list_conversations(**given)) == [f"c{number}" for number in expected]
 
     @rows("value", [1, "1", True, None, 1.5, [1, 2], {"a": {"b": 1}}, "", "it's", "ü😀", 10**30])
-    def test_metadata_of_every_kind(self, store: Driver, value: Any) -> None:
+    def test_metadata_filters_compare_values_with_their_type(self, store: Driver, value: Any) -> None:
         # Catches a filter that compares texts or drops types: "1" is not 1.
         everything: list[Any] = ["1", "", "it's", "ü😀", [1, 2], {"a": {"b": 1}}, 10**30, 1.5, False, 0, 2]
         others = [each for each in everything if facts(each) != facts(value)]
@@ -362,7 +368,7 @@ class TestListing(Contract):
             store.create_conversation(f"other{number}", metadata={"k": other})
         assert ids(store.list_conversations(metadata={"k": value})) == ["wanted"]
 
-    def test_filters_under_paging(self, store: Driver, clock: Clock) -> None:
+    def test_filtered_pages_are_complete(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         page = store.list_conversations(agent_id="a1", limit=2)
         found = ids(page)
@@ -371,11 +377,11 @@ class TestListing(Contract):
             found += ids(page)
         assert found == ["c9", "c7", "c5", "c3", "c1"]
 
-    def test_nothing(self, store: Driver) -> None:
+    def test_an_empty_store_lists_nothing(self, store: Driver) -> None:
         page = store.list_conversations()
         assert (page.items, page.next_cursor, page.previous_cursor) == ([], None, None)
 
-    def test_what_is_listed_is_what_is_got(self, store: Driver) -> None:
+    def test_listing_returns_what_get_conversation_returns(self, store: Driver) -> None:
         require(store, "branches")
         say(store, "c", "x", metadata={"a": [1]}, title="t")
         store.branch("c")

@@ -36,13 +36,13 @@ STEPS: list[tuple[str, Write]] = [
     ("delete the newest", lambda store: store.delete_message("c", nth(store, -1))),
     ("delete several", lambda store: store.delete_messages("c", [nth(store, 1), nth(store, 2), "missing"])),
     ("pop", lambda store: store.pop_message("c")),
-    ("replace by more", lambda store: store.replace_messages("c", said("a", "b", "c", "d"))),
-    ("replace the tail", lambda store: store.replace_messages("c", [*store.get_messages("c", limit=2), *said("z")])),
+    ("replace by more", lambda store: store.replace_messages("c", drafts("a", "b", "c", "d"))),
+    ("replace the tail", lambda store: store.replace_messages("c", [*store.get_messages("c", limit=2), *drafts("z")])),
     ("replace by less", lambda store: store.replace_messages("c", store.get_messages("c", limit=1))),
     ("append again", lambda store: say(store, "c", *range(4))),
     ("clear", lambda store: store.clear_messages("c")),
     ("pop nothing", lambda store: store.pop_message("c")),
-    ("replace nothing", lambda store: store.replace_messages("c", said("p", "q"))),
+    ("replace nothing", lambda store: store.replace_messages("c", drafts("p", "q"))),
 ]
 
 BRANCH_STEPS: list[tuple[str, Write]] = [
@@ -57,8 +57,8 @@ BRANCH_STEPS: list[tuple[str, Write]] = [
     ("pop a shared one", lambda store: store.pop_message("c")),
     ("pop another shared one", lambda store: store.pop_message("c")),
     ("append after that", lambda store: say(store, "c", "bb2")),
-    ("replace with shared beginning", lambda store: store.replace_messages("c", [*first(store, 1), *said("r")])),
-    ("replace main", lambda store: store.replace_messages("c", said("other"), branch="main")),
+    ("replace with shared beginning", lambda store: store.replace_messages("c", [*first(store, 1), *drafts("r")])),
+    ("replace main", lambda store: store.replace_messages("c", drafts("other"), branch="main")),
     ("switch", lambda store: store.switch_branch("c", "main")),
     ("delete a branch", lambda store: store.delete_branch("c", "bb")),
     ("delete its parent", lambda store: store.delete_branch("c", "b")),
@@ -74,7 +74,7 @@ def first(store: Driver, count: int) -> list[Message]:
     return list(store.get_messages("c", limit=count))
 
 
-def said(*texts: str) -> list[Message]:
+def drafts(*texts: str) -> list[Message]:
     return [Message("user", text) for text in texts]
 
 
@@ -85,18 +85,18 @@ def described(store: Driver) -> Conversation:
 
 
 class TestCounts(Contract):
-    def test_after_every_kind_of_write(self, store: Driver) -> None:
+    def test_counts_are_exact_after_every_kind_of_write(self, store: Driver) -> None:
         for what, write in STEPS:
             write(store)
             assert_exact(store, "c", after=what)
 
-    def test_after_every_kind_of_write_on_branches(self, store: Driver) -> None:
+    def test_counts_are_exact_after_every_kind_of_write_on_branches(self, store: Driver) -> None:
         require(store, "branches")
         for what, write in BRANCH_STEPS:
             write(store)
             assert_exact(store, "c", after=what)
 
-    def test_updated_at_moves_with_every_write(self, store: Driver, clock: Clock) -> None:
+    def test_every_write_raises_updated_at(self, store: Driver, clock: Clock) -> None:
         say(store, "c", "x", "y")
         made = described(store).created_at
         for write in (
@@ -118,7 +118,7 @@ class TestCounts(Contract):
         store.update_conversation("c", title="t")
         assert described(store).updated_at >= before
 
-    def test_last_message_at_follows_the_newest_that_is_left(self, store: Driver, clock: Clock) -> None:
+    def test_last_message_at_is_that_of_the_newest_remaining_message(self, store: Driver, clock: Clock) -> None:
         first = say(store, "c", "first")[0]
         clock.advance(HOUR)
         second = say(store, "c", "second")[0]
@@ -131,20 +131,20 @@ class TestCounts(Contract):
 
 @races
 class TestReadYourWrites(Contract):
-    def test_at_once(self, store: Driver) -> None:
+    def test_a_write_is_read_at_once(self, store: Driver) -> None:
         for number in range(20):
             stored = say(store, "c", number)[0]
             assert contents(store.get_messages("c", last=1)) == [number]
             assert facts(store.get_message("c", stored.id)) == facts(stored)
             assert described(store).message_count == number + 1
 
-    def test_what_append_gives_is_what_is_stored(self, store: Driver) -> None:
+    def test_append_returns_what_is_stored(self, store: Driver) -> None:
         appended = store.append("c", [Message("user", {"n": number}, metadata={"k": [1]}) for number in range(3)])
         assert facts(appended.messages) == facts(list(store.get_messages("c")))
         assert appended.version == version_of(store, "c")
         assert appended.created
 
-    def test_nothing_is_shared_with_callers(self, store: Driver) -> None:
+    def test_changing_a_passed_or_returned_object_changes_nothing_stored(self, store: Driver) -> None:
         # Catches a store that keeps the caller's own objects, or hands out its own.
         content: Any = {"list": [1]}
         metadata: Any = {"deep": {"a": 1}}
@@ -164,12 +164,12 @@ class TestReadYourWrites(Contract):
         store.list_conversations().items[0].metadata["x"] = 1
         assert state(store) == before
 
-    def test_an_empty_metadata_is_not_shared_either(self, store: Driver) -> None:
+    def test_changing_returned_empty_metadata_changes_nothing_stored(self, store: Driver) -> None:
         store.create_conversation("c").metadata["x"] = 1
         described(store).metadata["y"] = 1
         assert described(store).metadata == {}
 
-    def test_two_handles_see_each_other(self, target: Target, store: Driver) -> None:
+    def test_two_handles_read_each_others_writes(self, target: Target, store: Driver) -> None:
         # Catches a cache of the head that is not checked inside the write: seq or counts would clash.
         require(store, "shared")
         other = target.open("blocking")
@@ -185,7 +185,7 @@ class TestReadYourWrites(Contract):
         assert_exact(store, "c")
         assert_exact(other, "c")
 
-    def test_two_handles_see_each_others_branches(self, target: Target, store: Driver) -> None:
+    def test_two_handles_read_each_others_branches(self, target: Target, store: Driver) -> None:
         require(store, "shared", "branches")
         other = target.open("blocking")
         first, _ = say(store, "c", "a", "b")

@@ -20,7 +20,7 @@ class _Role(str, Enum):  # noqa: UP042  (the common style of SDKs, whose str() i
 
 
 class TestCrossings(Contract):
-    def test_a_popped_message_has_its_blob(self, store: Driver) -> None:
+    def test_a_popped_message_contains_its_blob(self, store: Driver) -> None:
         # Nothing refers to the blob any longer: a store that reads it after the removal has lost it.
         require(store, "blobs")
         say(store, "c", "before", picture(1))
@@ -29,7 +29,7 @@ class TestCrossings(Contract):
         assert popped.content == picture(1)
         assert store.stats().blobs == 0
 
-    def test_a_backfilled_conversation_is_not_old(self, store: Driver, clock: Clock) -> None:
+    def test_purge_keeps_a_backfilled_conversation_with_a_recent_message(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         say(store, "c", "now")
         store.append("c", Message("user", "from long ago", created_at=clock() - 1000 * DAY))
@@ -45,7 +45,7 @@ class TestCrossings(Contract):
         store.user("ben").append_message("secret", "user", "mine", created_at=old)
         assert history(store.user("ben"), "secret") == ["mine"]
 
-    def test_a_user_does_not_bring_back_an_own_deletion(self, store: Driver, clock: Clock) -> None:
+    def test_a_user_cannot_replay_a_deleted_conversation(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         old = clock()
         ann = store.user("ann")
@@ -55,16 +55,16 @@ class TestCrossings(Contract):
             with pytest.raises(Conflict):
                 view.append_message("c", "user", "hi", created_at=old)
 
-    def test_other_metadata_that_is_none_stays(self, store: Driver) -> None:
+    def test_updating_metadata_keeps_other_keys_that_are_none(self, store: Driver) -> None:
         store.create_conversation("c", metadata={"a": None, "b": 1, "c": 2})
         assert store.update_conversation("c", metadata={"b": None, "d": 3}).metadata == {"a": None, "c": 2, "d": 3}
 
-    def test_enums_are_kept_as_their_text(self, store: Driver) -> None:
+    def test_enums_are_stored_as_their_text(self, store: Driver) -> None:
         store.append_message("c", _Role.USER, _Role.USER, user_id=_Role.USER)
         message = store.get_messages("c", roles=["user"])[0]
         assert (type(message.role), message.role, message.content) == (str, "user", "user")
 
-    def test_usage_follows_a_hand_over(self, store: Driver) -> None:
+    def test_usage_counts_once_after_a_change_of_owner(self, store: Driver) -> None:
         store.append_message("c", "assistant", "a", id="m", usage={"input_tokens": 100})
         store.update_conversation("c", user_id="ann")
         store.update_message("c", "m", usage={"input_tokens": 150})
@@ -72,14 +72,14 @@ class TestCrossings(Contract):
         assert sum(row.input_tokens for row in rows) == 150
         assert sum(row.messages for row in rows) == 1
 
-    def test_a_fork_spends_nothing(self, store: Driver) -> None:
+    def test_a_fork_keeps_usage_on_messages_without_counting_it(self, store: Driver) -> None:
         store.append_message("c", "assistant", "a", usage={"input_tokens": 100})
         forked = store.fork("c")
         assert [row.input_tokens for row in store.usage()] == [100]
         message = store.get_messages(forked.id)[0]
         assert message.usage is not None
 
-    def test_a_message_of_one_branch_leaves_the_summaries_of_another(self, store: Driver) -> None:
+    def test_deleting_on_one_branch_keeps_summaries_of_another(self, store: Driver) -> None:
         require(store, "branches")
         shared = say(store, "c", "a", "b")
         store.branch("c", branch_id="side")
@@ -93,7 +93,7 @@ class TestCrossings(Contract):
         assert store.list_summaries("c") == []
         assert_exact(store, "c")
 
-    def test_a_snapshot_does_not_bring_back_what_was_deleted(self, store: Driver) -> None:
+    def test_a_snapshot_does_not_restore_deleted_messages(self, store: Driver) -> None:
         store.append("c", [Message("user", "a", id="a"), Message("user", "b", id="b")])
         store.delete_message("c", "b")
         snapshot = [Message("user", "a", id="a"), Message("user", "b", id="b")]
@@ -116,7 +116,7 @@ class TestCrossings(Contract):
         # It has expired, but it is not for a view of another tenant to remove it.
         assert store.tenant("b").stats().conversations == 1
 
-    def test_many_branches(self, store: Driver) -> None:
+    def test_a_conversation_may_have_many_branches(self, store: Driver) -> None:
         require(store, "branches")
         for number in range(120):
             say(store, "c", f"m{number}")

@@ -27,7 +27,7 @@ from hansard.testing.targets import Driver, Mode, Target
 
 
 class TestDeleteConversation(Contract):
-    def test_takes_everything(self, store: Driver) -> None:
+    def test_deleting_a_conversation_deletes_everything_derived_from_it(self, store: Driver) -> None:
         messages = say(store, "c", "a", "b", picture(1), user_id="u_1")
         say(store, "other", "stays")
         expected = Receipt(conversations=1, messages=3, branches=1)
@@ -65,12 +65,12 @@ class TestDeleteConversation(Contract):
         assert store.stats().conversations == 1
         assert store.check() == []
 
-    def test_nothing_to_delete(self, store: Driver) -> None:
+    def test_deleting_a_missing_conversation_has_an_empty_receipt(self, store: Driver) -> None:
         receipt = store.delete_conversation("missing")
         assert not receipt
         assert receipt == Receipt(at=receipt.at, physically_gone=receipt.physically_gone)
 
-    def test_the_id_may_be_used_again(self, store: Driver) -> None:
+    def test_the_id_of_a_deleted_conversation_may_be_used_again(self, store: Driver) -> None:
         say(store, "c", "a", "b", title="old", metadata={"k": 1})
         store.delete_conversation("c")
         say(store, "c", "new")
@@ -80,7 +80,9 @@ class TestDeleteConversation(Contract):
         assert history(store, "c") == ["new"]
         assert_exact(store, "c")
 
-    def test_it_is_gone_from_the_files(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_a_physically_gone_conversation_is_gone_from_the_files(
+        self, target: Target, store: Driver, mode: Mode, clock: Clock
+    ) -> None:
         """What a receipt calls physically gone lies in no file any longer."""
         require(store, "durability")
         require_folder(target)
@@ -114,7 +116,7 @@ class TestDeleteConversation(Contract):
         assert b"after-xyzzy" in target.raw()
         assert not receipt.physically_gone or secret.encode() not in target.raw()
 
-    def test_only_at_the_expected_version(self, store: Driver) -> None:
+    def test_deleting_at_another_version_is_a_conflict(self, store: Driver) -> None:
         require(store, "compare_and_swap")
         say(store, "c", "a")
         version = version_of(store, "c")
@@ -136,7 +138,7 @@ class TestDeleteConversation(Contract):
 class TestTombstones(Contract):
     needs = ("our ids",)
 
-    def test_a_deleted_message_does_not_come_back_by_a_replay(self, store: Driver) -> None:
+    def test_a_replay_does_not_restore_a_deleted_message(self, store: Driver) -> None:
         spool = [Message("user", text, id=text) for text in "abc"]
         store.append("c", spool)
         store.delete_message("c", "b")
@@ -147,14 +149,14 @@ class TestTombstones(Contract):
         store.append("c", [spool[0], spool[2]])
         assert history(store, "c") == ["a", "c"]
 
-    def test_unless_it_is_revived(self, store: Driver) -> None:
+    def test_revive_restores_a_deleted_message(self, store: Driver) -> None:
         store.append("c", Message("user", "x", id="m"))
         store.delete_message("c", "m")
         assert store.append("c", Message("user", "x", id="m"), revive=True).stored == 1
         assert history(store, "c") == ["x"]
         assert_exact(store, "c")
 
-    def test_a_snapshot_does_not_bring_it_back(self, store: Driver) -> None:
+    def test_a_snapshot_does_not_restore_a_deleted_message(self, store: Driver) -> None:
         messages = [Message("user", text, id=text) for text in "abc"]
         store.append("c", messages)
         store.delete_message("c", "b")
@@ -166,7 +168,7 @@ class TestTombstones(Contract):
         assert history(store, "c") == ["a", "b", "c"]
         assert_exact(store, "c")
 
-    def test_a_snapshot_may_hold_what_was_revived(self, store: Driver) -> None:
+    def test_a_snapshot_may_contain_a_revived_message(self, store: Driver) -> None:
         say(store, "c", "a")
         store.append("c", Message("user", "b", id="b"))
         store.delete_message("c", "b")
@@ -175,7 +177,7 @@ class TestTombstones(Contract):
         store.replace_messages("c", [stored[1], stored[0]])
         assert history(store, "c") == ["b", "a"]
 
-    def test_another_users_deletion_does_not_show(self, store: Driver, clock: Clock) -> None:
+    def test_another_users_deletion_is_not_visible(self, store: Driver, clock: Clock) -> None:
         # A refused replay would tell eve that somebody had a conversation of that name.
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
@@ -189,13 +191,13 @@ class TestTombstones(Contract):
         store.user("eve").append("c", spool)
         assert history(store.user("eve"), "c") == ["x"]
 
-    def test_an_open_stream_does_not_bring_it_back(self, store: Driver) -> None:
+    def test_updating_a_deleted_message_is_not_found(self, store: Driver) -> None:
         store.append("c", Message("assistant", "", id="m", status="in_progress"))
         store.delete_message("c", "m")
         with pytest.raises(MessageNotFound):
             store.update_message("c", "m", content="more", status="complete")
 
-    def test_a_deleted_conversation_does_not_come_back_by_a_replay(self, store: Driver, clock: Clock) -> None:
+    def test_a_replay_does_not_restore_a_deleted_conversation(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
         store.append("c", spool)
@@ -208,7 +210,9 @@ class TestTombstones(Contract):
         assert history(store, "c") == ["new"]
 
     @pytest.mark.parametrize("anew", ["append", "create"])
-    def test_nor_after_it_was_begun_anew(self, store: Driver, clock: Clock, anew: str) -> None:
+    def test_a_replay_into_a_conversation_created_again_is_refused(
+        self, store: Driver, clock: Clock, anew: str
+    ) -> None:
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
         store.append("c", spool, user_id="u")
@@ -226,7 +230,7 @@ class TestTombstones(Contract):
         store.append("c", spool, revive=True)
         assert history(store, "c") == ["new", "x"]
 
-    def test_unless_it_is_made_or_revived(self, store: Driver, clock: Clock) -> None:
+    def test_revive_or_create_restores_a_deleted_conversation(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
         for conversation in ("c", "d"):
@@ -252,7 +256,7 @@ class TestTombstones(Contract):
             store.append("c", spool)
         assert store.get_conversation("c") is None
 
-    def test_they_are_forgotten_in_the_end(self, store: Driver, clock: Clock) -> None:
+    def test_the_tombstone_of_a_message_expires(self, store: Driver, clock: Clock) -> None:
         store.append("c", [Message("user", "x", id="m"), Message("user", "y", id="n")])
         store.delete_message("c", "m")
         clock.advance(rules.TOMBSTONE_LIFE - DAY)
@@ -264,7 +268,7 @@ class TestTombstones(Contract):
         store.append("c", Message("user", "x", id="m"))
         assert history(store, "c") == ["y", "x"]
 
-    def test_so_is_the_deletion_of_a_conversation(self, store: Driver, clock: Clock) -> None:
+    def test_the_tombstone_of_a_conversation_expires(self, store: Driver, clock: Clock) -> None:
         # Catches a storage that remembers the answer of its last look.
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
@@ -291,7 +295,7 @@ class TestPurge(Contract):
     def left(self, store: Driver) -> list[str]:
         return [each.id for each in store.list_conversations(order="asc", archived=None).items]
 
-    def test_by_age(self, store: Driver, clock: Clock) -> None:
+    def test_purge_by_updated_takes_conversations_older_than_an_age(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         store.update_conversation("c1", archived=True)
         preview = store.purge(timedelta(days=2.5), by="updated", dry_run=True)
@@ -304,7 +308,7 @@ class TestPurge(Contract):
         clock.advance(10 * DAY)
         assert store.purge(DAY).conversations == 3, "the archived one with the others"
 
-    def test_by_time(self, store: Driver, clock: Clock) -> None:
+    def test_purge_excludes_the_given_time(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         third = store.get_conversation("c2")
         assert third is not None
@@ -312,7 +316,7 @@ class TestPurge(Contract):
         store.purge(third.last_message_at)
         assert self.left(store) == ["c2", "c3", "c4"], "the moment itself stays"
 
-    def test_by_the_time_of_the_last_message(self, store: Driver, clock: Clock) -> None:
+    def test_purge_goes_by_the_last_message_unless_asked_otherwise(self, store: Driver, clock: Clock) -> None:
         # Catches a purge that goes by when history was imported: an archive could never be aged out.
         require(store, "our times")
         long_ago = clock.now - 100 * DAY
@@ -328,7 +332,7 @@ class TestPurge(Contract):
         assert not store.purge(DAY, by="updated")
         assert store.purge(DAY).conversations == 1
 
-    def test_of_a_view(self, store: Driver, clock: Clock) -> None:
+    def test_purge_takes_only_conversations_of_the_view(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
         say(store.tenant("acme"), "c0", "x")
         clock.advance(10 * DAY)
@@ -337,7 +341,7 @@ class TestPurge(Contract):
         assert store.purge(DAY).conversations == 3
         assert self.left(store.tenant("acme")) == ["c0"]
 
-    def test_many(self, store: Driver, clock: Clock) -> None:
+    def test_purge_takes_more_than_a_page(self, store: Driver, clock: Clock) -> None:
         for number in range(130):
             store.create_conversation(f"c{number}")
         clock.advance(DAY)

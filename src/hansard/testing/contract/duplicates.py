@@ -61,7 +61,7 @@ OTHER_BODIES: dict[str, dict[str, Any]] = {
 class TestDuplicates(Contract):
     needs = ("our ids",)
 
-    def test_the_same_message_again_is_the_stored_one(self, store: Driver) -> None:
+    def test_appending_a_stored_id_returns_the_stored_message(self, store: Driver) -> None:
         first = store.append("c", FIRST)
         before = state(store)
         again = store.append("c", FIRST)
@@ -71,7 +71,7 @@ class TestDuplicates(Contract):
         assert facts(again.messages) == facts(first.messages)
         assert state(store) == before
 
-    def test_the_first_write_wins(self, store: Driver) -> None:
+    def test_another_body_under_a_stored_id_is_ignored(self, store: Driver) -> None:
         store.append("c", FIRST)
         before = state(store)
         again = store.append("c", Message("assistant", "something else", id="m1"))
@@ -79,14 +79,14 @@ class TestDuplicates(Contract):
         assert again.stored == 0
         assert state(store) == before
 
-    def test_the_same_body_is_no_error(self, store: Driver) -> None:
+    def test_on_duplicate_error_accepts_an_equal_body(self, store: Driver) -> None:
         store.append("c", FIRST)
         before = state(store)
         assert store.append("c", FIRST, on_duplicate="error").stored == 0
         assert state(store) == before
 
     @rows("other", OTHER_BODIES.values(), ids=OTHER_BODIES)
-    def test_another_body_is_an_error_when_asked(self, store: Driver, other: dict[str, Any]) -> None:
+    def test_on_duplicate_error_refuses_another_body(self, store: Driver, other: dict[str, Any]) -> None:
         store.append("c", FIRST)
         before = state(store)
         batch = [Message("user", "new", id="m2"), structs.replace(FIRST, **other)]
@@ -94,14 +94,14 @@ class TestDuplicates(Contract):
             store.append("c", batch, on_duplicate="error")
         assert state(store) == before
 
-    def test_repeats_inside_a_batch(self, store: Driver) -> None:
+    def test_an_id_repeated_in_a_batch_is_stored_once(self, store: Driver) -> None:
         appended = store.append("c", [FIRST, FIRST, Message("user", "other", id="m1")])
         assert appended.stored == 1
         assert [message.seq for message in appended.messages] == [appended.messages[0].seq] * 3
         assert contents(appended.messages) == [FIRST.content] * 3
         assert_exact(store, "c")
 
-    def test_another_body_inside_a_batch_is_an_error_when_asked(self, store: Driver) -> None:
+    def test_on_duplicate_error_refuses_another_body_in_the_same_batch(self, store: Driver) -> None:
         batch = [FIRST, FIRST, Message("user", "other", id="m1")]
         with pytest.raises(Conflict):
             store.append("c", batch, on_duplicate="error")
@@ -128,7 +128,7 @@ class TestDuplicates(Contract):
         assert again.stored == 0
         assert state(store) == before
 
-    def test_a_retry_that_brings_something_new_is_compared(self, store: Driver) -> None:
+    def test_a_changed_retry_conflicts_with_the_expected_version(self, store: Driver) -> None:
         require(store, "compare_and_swap")
         store.append("c", Message("user", "one", id="m1"), expected_version=0)
         before = state(store)
@@ -141,7 +141,7 @@ class TestDuplicates(Contract):
             assert (refused.value.expected, refused.value.actual) == (0, 1)
         assert state(store) == before
 
-    def test_messages_without_an_id_are_never_the_same(self, store: Driver) -> None:
+    def test_messages_without_an_id_are_never_duplicates(self, store: Driver) -> None:
         say(store, "c", "x", "x")
         say(store, "c", "x")
         messages = store.get_messages("c")
@@ -155,7 +155,7 @@ class TestDuplicates(Contract):
         assert store.get_message("d", "m1").content == "default d"
         assert store.tenant("acme").get_message("c", "m1").content == "acme c"
 
-    def test_an_id_on_another_branch_is_taken(self, store: Driver) -> None:
+    def test_an_id_is_unique_across_branches(self, store: Driver) -> None:
         require(store, "branches")
         store.append("c", Message("user", "on main", id="m1"))
         store.branch("c", empty=True, branch_id="other")
@@ -164,7 +164,7 @@ class TestDuplicates(Contract):
         assert history(store, "c", branch="other") == []
         assert_exact(store, "c")
 
-    def test_a_retry_after_the_message_was_changed(self, store: Driver) -> None:
+    def test_a_retry_after_an_update_returns_the_updated_message(self, store: Driver) -> None:
         store.append("c", FIRST)
         store.update_message("c", "m1", content="changed")
         version = version_of(store, "c")
@@ -172,7 +172,7 @@ class TestDuplicates(Contract):
         assert version_of(store, "c") == version
 
     @races
-    def test_many_at_once_store_it_once(self, store: Driver) -> None:
+    def test_concurrent_appends_of_one_id_store_it_once(self, store: Driver) -> None:
         results = store.together([lambda each: each.append("c", FIRST)] * 8)
         assert [result for result in results if isinstance(result, BaseException)] == []
         assert sum(result.stored for result in results) == 1

@@ -49,7 +49,7 @@ def fill(store: Driver) -> None:
 class TestDurability(Contract):
     needs = ("durability",)
 
-    def test_everything_is_there_again(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_a_reopened_store_has_everything(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         fill(store)
         fill(store.tenant("acme"))
         before = state(store)
@@ -58,13 +58,15 @@ class TestDurability(Contract):
         assert state(again) == before
         assert_exact(again, "c")
 
-    def test_without_closing(self, target: Target, store: Driver, clock: Clock) -> None:
+    def test_writes_are_durable_without_closing(self, target: Target, store: Driver, clock: Clock) -> None:
         # The first handle never gets to close: what is acknowledged must not wait for that.
         require(store, "shared")
         fill(store)
         assert state(target.open("blocking", clock=clock)) == state(store)
 
-    def test_seq_and_tombstones_survive(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_seq_and_tombstones_survive_reopening(
+        self, target: Target, store: Driver, mode: Mode, clock: Clock
+    ) -> None:
         require(store, "our ids")
         store.append("c", [Message("user", "x", id="m"), Message("user", "y", id="n")])
         last = store.get_message("c", "n").seq
@@ -82,7 +84,7 @@ class TestDurability(Contract):
         assert processes.crash(target, kills=4, seed=1) > 0
         history(target.open(mode), "c")
 
-    def test_what_is_stored_lies_in_the_files(self, target: Target, store: Driver) -> None:
+    def test_messages_are_in_the_files_when_append_returns(self, target: Target, store: Driver) -> None:
         # Read past the store: its own reading could be fed from a cache.
         require_folder(target)
         say(store, "c", "words-xyzzy")
@@ -92,7 +94,9 @@ class TestDurability(Contract):
 class TestCorruption(Contract):
     needs = ("durability",)
 
-    def test_is_reported(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_reading_a_corrupt_message_raises_corrupt(
+        self, target: Target, store: Driver, mode: Mode, clock: Clock
+    ) -> None:
         require_folder(target)
         say(store, "c", "before", {"k": "damaged-xyzzy"}, "after")
         say(store, "sound", "x")
@@ -104,7 +108,9 @@ class TestCorruption(Contract):
             history(target.open(mode, clock=clock), "c")
 
     @pytest.mark.parametrize("how", ["get", "message", "export", "check"])
-    def test_of_a_blob_is_reported(self, target: Target, store: Driver, mode: Mode, clock: Clock, how: str) -> None:
+    def test_a_corrupt_blob_is_reported(
+        self, target: Target, store: Driver, mode: Mode, clock: Clock, how: str
+    ) -> None:
         require(store, "blobs")
         require_folder(target)
         data = b"damaged-xyzzy" * 300
@@ -125,7 +131,7 @@ class TestCorruption(Contract):
         with pytest.raises(Corrupt, match=message.blobs[0].sha256):
             read[how]()
 
-    def test_is_found_by_check(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_check_finds_a_corrupt_message(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
         require_folder(target)
         say(store, "c", "before", {"k": "damaged-xyzzy"}, "after")
         say(store, "sound", "x")

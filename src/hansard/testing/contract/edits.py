@@ -56,7 +56,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 class TestUpdateMessage(Contract):
     @rows(("given", "changed"), CHANGES.values(), ids=CHANGES)
-    def test_changes_only_what_is_given(
+    def test_an_update_changes_only_the_given_fields(
         self, store: Driver, clock: Clock, given: dict[str, Any], changed: dict[str, Any]
     ) -> None:
         neighbour, before, other = store.append("c", [Message("user", "x"), FULL, Message("user", "y")]).messages
@@ -69,7 +69,7 @@ class TestUpdateMessage(Contract):
         assert facts(list(read)) == facts([neighbour, after, other])
         assert_exact(store, "c")
 
-    def test_a_change_is_never_older_than_the_one_before_it(self, store: Driver, clock: Clock) -> None:
+    def test_each_update_gets_a_later_time_whatever_the_clock(self, store: Driver, clock: Clock) -> None:
         # Catches a time of change that stands still with the clock: a watcher would miss the change.
         id = store.append_message("c", "assistant", "", status="in_progress")
         clock.stop()
@@ -81,7 +81,7 @@ class TestUpdateMessage(Contract):
             clock.advance(-timedelta(seconds=number))
         assert times == sorted(set(times))
 
-    def test_what_is_missing(self, store: Driver) -> None:
+    def test_updating_what_does_not_exist_is_not_found(self, store: Driver) -> None:
         with pytest.raises(ConversationNotFound):
             store.update_message("missing", "m", content="x")
         say(store, "c", "x")
@@ -97,7 +97,7 @@ class TestUpdateMessage(Contract):
 
 
 class TestRemoving(Contract):
-    def test_delete(self, store: Driver) -> None:
+    def test_deleting_a_message_removes_only_that_message(self, store: Driver) -> None:
         messages = say(store, "c", *range(5))
         receipt = store.delete_message("c", messages[2].id)
         assert receipt.messages == 1
@@ -107,14 +107,14 @@ class TestRemoving(Contract):
             store.get_message("c", messages[2].id)
         assert_exact(store, "c")
 
-    def test_delete_several(self, store: Driver) -> None:
+    def test_deleting_several_ids_counts_each_message_once(self, store: Driver) -> None:
         ids = [message.id for message in say(store, "c", *range(5))]
         receipt = store.delete_messages("c", [ids[0], "missing", ids[4], ids[0]])
         assert receipt.messages == 2
         assert history(store, "c") == [1, 2, 3]
         assert_exact(store, "c")
 
-    def test_deleting_nothing(self, store: Driver) -> None:
+    def test_removing_what_does_not_exist_changes_nothing(self, store: Driver) -> None:
         say(store, "c", "x")
         assert not store.delete_message("c", "missing")
         assert not store.delete_messages("c", [])
@@ -124,7 +124,7 @@ class TestRemoving(Contract):
         assert store.get_conversation("missing") is None
         assert history(store, "c") == ["x"]
 
-    def test_delete_from_every_branch(self, store: Driver) -> None:
+    def test_a_shared_message_is_deleted_from_every_branch(self, store: Driver) -> None:
         require(store, "branches")
         first = say(store, "c", "a", "b")[0]
         store.branch("c", branch_id="side")
@@ -134,7 +134,7 @@ class TestRemoving(Contract):
         assert history(store, "c", branch="side") == ["b", "c"]
         assert_exact(store, "c")
 
-    def test_clear(self, store: Driver) -> None:
+    def test_clearing_removes_all_messages_and_keeps_the_conversation(self, store: Driver) -> None:
         say(store, "c", *range(3), title="t", metadata={"a": 1}, user_id="u_1")
         if store.capabilities.branches:
             store.branch("c", branch_id="side")
@@ -150,7 +150,7 @@ class TestRemoving(Contract):
         say(store, "c", "again")
         assert history(store, "c") == ["again"]
 
-    def test_pop(self, store: Driver) -> None:
+    def test_pop_removes_and_returns_the_newest_message(self, store: Driver) -> None:
         stored = say(store, "c", "a", "b")
         popped = store.pop_message("c")
         assert facts(popped) == facts(stored[1])
@@ -159,7 +159,7 @@ class TestRemoving(Contract):
         assert store.pop_message("c") is None
         assert_exact(store, "c")
 
-    def test_pop_leaves_what_others_share(self, store: Driver) -> None:
+    def test_popping_on_one_branch_keeps_the_message_on_others(self, store: Driver) -> None:
         require(store, "branches")
         say(store, "c", "a", "b", "c")
         store.branch("c", branch_id="side")
@@ -175,7 +175,7 @@ class TestRemoving(Contract):
         assert history(store, "c") == ["a", "d"]
         assert_exact(store, "c")
 
-    def test_what_was_popped_may_come_again(self, store: Driver) -> None:
+    def test_a_popped_id_may_be_appended_again(self, store: Driver) -> None:
         require(store, "our ids")
         store.append("c", Message("user", "x", id="m"))
         store.pop_message("c")
@@ -184,7 +184,7 @@ class TestRemoving(Contract):
 
 
 class TestReplaceMessages(Contract):
-    def test_what_is_the_same_stays(self, store: Driver) -> None:
+    def test_unchanged_messages_keep_their_id_and_seq(self, store: Driver) -> None:
         stored = say(store, "c", "a", "b", "c")
         # Without ids: the same when the bodies are.
         appended = store.replace_messages("c", [Message("user", text) for text in ("a", "b", "x", "y")])
@@ -195,14 +195,14 @@ class TestReplaceMessages(Contract):
         assert appended.messages[2].seq > stored[2].seq
         assert_exact(store, "c")
 
-    def test_a_snapshot_of_what_is_there_stores_nothing(self, store: Driver) -> None:
+    def test_an_unchanged_snapshot_stores_nothing(self, store: Driver) -> None:
         stored = store.append("c", [FULL, Message("user", "x")]).messages
         appended = store.replace_messages("c", stored)
         assert appended.stored == 0
         assert facts(list(store.get_messages("c"))) == facts(stored)
         assert_exact(store, "c")
 
-    def test_equal_is_not_the_same(self, store: Driver) -> None:
+    def test_values_equal_in_python_but_not_in_json_are_replaced(self, store: Driver) -> None:
         # Python takes these for equal; the snapshot must be kept verbatim all the same.
         say(store, "c", {"a": 1, "b": 1.0})
         for content in ({"a": True, "b": 1.0}, {"a": 1, "b": 1}, {"b": 1.0, "a": 1}):
@@ -210,7 +210,7 @@ class TestReplaceMessages(Contract):
             assert facts(history(store, "c")) == facts([content])
         assert_exact(store, "c")
 
-    def test_ids_may_change_places(self, store: Driver) -> None:
+    def test_a_snapshot_may_reorder_ids(self, store: Driver) -> None:
         require(store, "our ids")
         one, two = Message("user", "one", id="1"), Message("user", "two", id="2")
         store.append("c", [one, two])
@@ -219,7 +219,7 @@ class TestReplaceMessages(Contract):
         assert store.get_message("c", "1").content == "one"
         assert_exact(store, "c")
 
-    def test_an_id_twice_is_refused(self, store: Driver) -> None:
+    def test_a_snapshot_with_a_repeated_id_is_refused(self, store: Driver) -> None:
         require(store, "our ids")
         say(store, "c", "kept")
         before = state(store)
@@ -227,7 +227,7 @@ class TestReplaceMessages(Contract):
             store.replace_messages("c", [Message("user", "a", id="1"), Message("user", "b", id="1")])
         assert state(store) == before
 
-    def test_what_others_share_stays_for_them(self, store: Driver) -> None:
+    def test_replacing_on_one_branch_keeps_messages_on_others(self, store: Driver) -> None:
         require(store, "branches")
         stored = say(store, "c", "a", "b", "c")
         store.branch("c", at=stored[1].id, branch_id="side")
@@ -240,7 +240,7 @@ class TestReplaceMessages(Contract):
         assert history(store, "c") == ["a", "new"]
         assert_exact(store, "c")
 
-    def test_an_id_of_another_branch_is_refused(self, store: Driver) -> None:
+    def test_a_snapshot_with_an_id_of_another_branch_is_refused(self, store: Driver) -> None:
         require(store, "branches", "our ids")
         store.append("c", [Message("user", "a", id="a"), Message("user", "b", id="b")])
         store.branch("c", empty=True, branch_id="side")
@@ -249,7 +249,7 @@ class TestReplaceMessages(Contract):
             store.replace_messages("c", [Message("user", "mine", id="b")])
         assert state(store) == before
 
-    def test_by_nothing(self, store: Driver) -> None:
+    def test_an_empty_snapshot_removes_all_messages(self, store: Driver) -> None:
         say(store, "c", "a", "b")
         version = version_of(store, "c")
         assert store.replace_messages("c", []).messages == []
@@ -257,12 +257,12 @@ class TestReplaceMessages(Contract):
         assert version_of(store, "c") == version + 1
         assert_exact(store, "c")
 
-    def test_a_missing_conversation(self, store: Driver) -> None:
+    def test_replacing_in_a_missing_conversation_is_not_found(self, store: Driver) -> None:
         with pytest.raises(ConversationNotFound):
             store.replace_messages("missing", [Message("user", "x")])
         assert store.get_conversation("missing") is None
 
-    def test_the_quota_holds(self, store: Driver) -> None:
+    def test_a_snapshot_over_the_quota_changes_nothing(self, store: Driver) -> None:
         small = store.again(limits=Limits(messages=3))
         stored = say(small, "c", "a", "b", "c")
         before = state(small)

@@ -32,7 +32,7 @@ def fill(store: Driver) -> None:
 
 
 class TestEraseUser(Contract):
-    def test_takes_everything_of_the_user(self, store: Driver) -> None:
+    def test_erasing_removes_everything_of_the_user_and_nothing_else(self, store: Driver) -> None:
         fill(store)
         if store.capabilities.records:
             store.user("ada").records.put(["n"], "k", 1)
@@ -56,27 +56,27 @@ class TestEraseUser(Contract):
                 assert record is not None
                 assert record.value == value
 
-    def test_again_finds_nothing(self, store: Driver) -> None:
+    def test_erasing_again_finds_nothing(self, store: Driver) -> None:
         fill(store)
         store.erase_user("ada")
         assert not store.erase_user("ada")
         assert not store.erase_user("never there")
 
-    def test_only_in_this_tenant(self, store: Driver) -> None:
+    def test_erasing_leaves_other_tenants_alone(self, store: Driver) -> None:
         fill(store)
         fill(store.tenant("acme"))
         store.tenant("acme").erase_user("ada")
         assert history(store, "ada's") == ["mine", "bob's"]
         assert history(store, "bob's") == ["1", "2", "3", "4"]
 
-    def test_many_messages(self, store: Driver) -> None:
+    def test_erasing_removes_hundreds_of_messages(self, store: Driver) -> None:
         for conversation in ("c", "d"):
             store.append(conversation, [by(ADA if n % 3 else Participant("user", "bob"), str(n)) for n in range(150)])
         assert store.erase_user("ada").messages == 200
         assert len(history(store, "d")) == 50
         assert_exact(store, "d")
 
-    def test_on_every_branch(self, store: Driver) -> None:
+    def test_erasing_removes_messages_from_every_branch(self, store: Driver) -> None:
         require(store, "branches")
         first, _ = store.append("c", [by(Participant("user", "bob"), "1"), by(ADA, "2")]).messages
         store.branch("c", at=first.id)
@@ -86,7 +86,7 @@ class TestEraseUser(Contract):
         assert_exact(store, "c")
 
     @pytest.mark.parametrize("how", ["store", "tenant", "user"])
-    def test_what_has_expired_as_well(self, store: Driver, clock: Clock, how: str) -> None:
+    def test_erasing_removes_what_has_expired(self, store: Driver, clock: Clock, how: str) -> None:
         # Catches an erasure that looks only at what can be seen: what has expired is invisible, but still there.
         acme = store if how == "store" else store.tenant("acme")
         ada = acme.user("ada") if how == "user" else acme
@@ -102,7 +102,7 @@ class TestEraseUser(Contract):
         assert store.purge().messages == 3
 
     @pytest.mark.parametrize("how", ["store", "tenant", "user"])
-    def test_nothing_that_has_expired_is_left_in_the_files(
+    def test_erased_content_is_gone_from_the_files_even_if_expired(
         self, target: Target, store: Driver, clock: Clock, how: str
     ) -> None:
         require(store, "durability")
@@ -129,7 +129,7 @@ class TestEraseUser(Contract):
         assert history(store, "ada's") == ["mine", "bob's"]
         assert store.user("ada").erase_user("ada").conversations == 2
 
-    def test_they_do_not_come_back_by_a_replay(self, store: Driver) -> None:
+    def test_a_replay_does_not_restore_erased_messages(self, store: Driver) -> None:
         require(store, "our ids")
         spool = Message("user", "2", id="m", participant=ADA)
         store.append("bob's", [Message("user", "1"), spool], user_id="bob")

@@ -23,7 +23,7 @@ class TestExpiry(Contract):
             store.records.put(["n"], "k", 1, conversation_id="c")
         clock.advance(2 * HOUR)
 
-    def test_at_the_very_moment(self, store: Driver, clock: Clock) -> None:
+    def test_a_conversation_expires_exactly_at_expires_at(self, store: Driver, clock: Clock) -> None:
         clock.stop()
         store.create_conversation("c", expires_at=clock.now + HOUR)
         clock.advance(HOUR - TICK)
@@ -31,7 +31,7 @@ class TestExpiry(Contract):
         clock.advance(TICK)
         assert store.get_conversation("c") is None
 
-    def test_invisible_at_once(self, store: Driver, clock: Clock) -> None:
+    def test_an_expired_conversation_is_invisible_at_once(self, store: Driver, clock: Clock) -> None:
         self.expired(store, clock)
         assert store.get_conversation("c") is None
         assert store.get_messages("c") == []
@@ -45,7 +45,7 @@ class TestExpiry(Contract):
             assert store.records.get(["n"], "k") is None
             assert store.records.scan(["n"]).items == []
 
-    def test_not_to_be_written_to(self, store: Driver, clock: Clock) -> None:
+    def test_an_expired_conversation_cannot_be_written(self, store: Driver, clock: Clock) -> None:
         self.expired(store, clock)
         with pytest.raises(ConversationNotFound):
             store.append("c", Message("user", "x"), create=False)
@@ -61,7 +61,7 @@ class TestExpiry(Contract):
         assert not store.delete_conversation("c")
 
     @pytest.mark.parametrize("how", ["append", "create"])
-    def test_its_id_is_free(self, store: Driver, clock: Clock, how: str) -> None:
+    def test_the_id_of_an_expired_conversation_may_be_used_again(self, store: Driver, clock: Clock, how: str) -> None:
         self.expired(store, clock)
         if how == "create":
             store.create_conversation("c")
@@ -76,7 +76,7 @@ class TestExpiry(Contract):
         assert history(store, "c") == ["new"]
         assert_exact(store, "c")
 
-    def test_purged_later(self, store: Driver, clock: Clock) -> None:
+    def test_purge_deletes_expired_conversations(self, store: Driver, clock: Clock) -> None:
         self.expired(store, clock)
         receipt = store.purge()
         assert (receipt.conversations, receipt.messages) == (1, 2)
@@ -85,14 +85,14 @@ class TestExpiry(Contract):
         assert not store.purge()
         assert store.check() == []
 
-    def test_over_all_tenants(self, store: Driver, clock: Clock) -> None:
+    def test_purge_of_the_store_covers_all_tenants(self, store: Driver, clock: Clock) -> None:
         for tenant in ("one", "two"):
             self.expired(store.tenant(tenant), clock)
         assert store.tenant("one").purge().conversations == 0, "a view sweeps nothing of others"
         assert store.purge().conversations == 2
         assert history(store.tenant("two"), "stays") == ["z"]
 
-    def test_a_sweep_says_whether_to_go_on(self, store: Driver, clock: Clock) -> None:
+    def test_sweep_reports_whether_more_is_left(self, store: Driver, clock: Clock) -> None:
         for number in range(12):
             say(store, f"c{number}", "x", expires_at=clock.now + HOUR)
         clock.advance(2 * HOUR)
@@ -105,7 +105,7 @@ class TestExpiry(Contract):
         assert gone == 12
         assert store.stats().conversations == 0
 
-    def test_it_may_be_put_off(self, store: Driver, clock: Clock) -> None:
+    def test_expiry_may_be_postponed(self, store: Driver, clock: Clock) -> None:
         say(store, "c", "x", expires_at=clock.now + HOUR)
         say(store, "d", "x", expires_at=clock.now + HOUR)
         store.update_conversation("c", expires_at=clock.now + 5 * HOUR)
@@ -117,7 +117,9 @@ class TestExpiry(Contract):
         assert store.get_conversation("c") is None
         assert history(store, "d") == ["x"]
 
-    def test_purged_for_good(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_purged_content_is_gone_from_the_files(
+        self, target: Target, store: Driver, mode: Mode, clock: Clock
+    ) -> None:
         require(store, "durability")
         require_folder(target)
         secret = f"secret-xyzzy-{'q' * 40}"

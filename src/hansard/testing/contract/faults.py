@@ -114,7 +114,7 @@ class TestFaults(Contract):
     needs = ("our ids", "records", "branches")
 
     @pytest.mark.parametrize("act", [*MAY_BE_REPEATED, *MAY_NOT])
-    def test_an_error_tells_the_truth(self, store: Driver, clock: Clock, act: str) -> None:
+    def test_a_not_applied_error_changed_nothing(self, store: Driver, clock: Clock, act: str) -> None:
         clock.stop()
         prepare(store.tenant("untouched"))
         before = state(store.tenant("untouched"))
@@ -128,7 +128,7 @@ class TestFaults(Contract):
         assert number >= 2, "at least one call was struck, before and after"
 
     @pytest.mark.parametrize("act", MAY_BE_REPEATED)
-    def test_a_retry_is_safe(self, store: Driver, clock: Clock, act: str) -> None:
+    def test_a_retry_after_a_fault_has_the_effect_of_one_call(self, store: Driver, clock: Clock, act: str) -> None:
         clock.stop()
         whole = store.tenant("untouched")
         prepare(whole)
@@ -139,7 +139,7 @@ class TestFaults(Contract):
             assert state(strike.store, leave_out=REPEATED) == after, strike
 
     @pytest.mark.parametrize("how", REMOVED)
-    def test_no_embedding_is_left_when_it_is_repeated(self, store: Driver, clock: Clock, how: str) -> None:
+    def test_a_retried_removal_leaves_no_embedding(self, store: Driver, clock: Clock, how: str) -> None:
         # Catches vectors that are looked for by what the first attempt has removed already.
         clock.stop()
         act, gone = REMOVED[how]
@@ -160,7 +160,7 @@ class TestFaults(Contract):
             assert left <= there, strike
             assert left >= before & there, f"{strike}: what stayed keeps its vector"
 
-    def test_a_fork_is_whole_or_not_there(self, store: Driver) -> None:
+    def test_a_failed_fork_is_complete_or_absent(self, store: Driver) -> None:
         whole = 0
         for strike in strikes(store, prepare, MAY_NOT["fork"]):
             found = strike.store.get_conversation("fork")
@@ -172,7 +172,7 @@ class TestFaults(Contract):
                 whole += 1
         assert whole == 2
 
-    def test_a_title_that_failed(self, store: Driver) -> None:
+    def test_a_failed_auto_title_does_not_report_not_applied(self, store: Driver) -> None:
         # Catches an error of the second write that says nothing was applied: the caller would append once more.
         require(store, "our ids")
 

@@ -58,7 +58,7 @@ class TestFilters(Contract):
     needs = ("our times",)
 
     @rows(("given", "picks"), FILTERS.values(), ids=FILTERS)
-    def test_each_filter(self, store: Driver, given: dict[str, Any], picks: Any) -> None:
+    def test_each_filter_returns_exactly_what_matches(self, store: Driver, given: dict[str, Any], picks: Any) -> None:
         mixed(store)
         expected = [number for number in range(24) if picks(number)]
         assert contents(store.get_messages("c", limit=100, **given)) == expected
@@ -67,7 +67,7 @@ class TestFilters(Contract):
         assert history(store, "c", **given) == expected
 
     @rows(("given", "picks"), FILTERS.values(), ids=FILTERS)
-    def test_each_filter_page_by_page(self, store: Driver, given: dict[str, Any], picks: Any) -> None:
+    def test_filtered_pages_are_complete(self, store: Driver, given: dict[str, Any], picks: Any) -> None:
         mixed(store)
         expected = [number for number in range(24) if picks(number)]
         page = store.get_messages("c", limit=3, **given)
@@ -78,13 +78,13 @@ class TestFilters(Contract):
             found += contents(page)
         assert found == expected
 
-    def test_a_filter_does_not_cost_the_place(self, store: Driver) -> None:
+    def test_a_position_may_be_a_message_that_the_filter_excludes(self, store: Driver) -> None:
         mixed(store)
         user = store.get_messages("c", roles=["user"], limit=2)[-1]
         assert contents(store.get_messages("c", roles=["tool"], limit=2, after=user.id)) == [5, 8]
         assert contents(store.get_messages("c", roles=["tool"], before=user.cursor)) == [2]
 
-    def test_participants_of_every_kind_and_name(self, store: Driver) -> None:
+    def test_participant_ids_match_exactly(self, store: Driver) -> None:
         odd = ["it's", 'a"b', "ünï", "😀", "a,b", "100%", "a\\b", " "]
         store.append("c", [Message("user", name, participant=Participant("agent", name)) for name in odd])
         for name in odd:
@@ -94,7 +94,7 @@ class TestFilters(Contract):
 class TestPinned(Contract):
     """Pinned messages are found wherever they are, and only while they are pinned."""
 
-    def test_pinned_and_let_go(self, store: Driver) -> None:
+    def test_only_messages_pinned_now_are_found(self, store: Driver) -> None:
         stored = say(store, "c", *range(6))
         assert store.get_messages("c", pinned=True) == []
         for number in (4, 1):
@@ -107,7 +107,7 @@ class TestPinned(Contract):
         store.update_message("c", stored[0].id, metadata={"pinned": True})
         assert contents(store.get_messages("c", pinned=True)) == ["changed"]
 
-    def test_gone_is_not_pinned(self, store: Driver) -> None:
+    def test_removed_messages_are_not_found_as_pinned(self, store: Driver) -> None:
         store.append("c", [Message("user", number, id=f"m{number}", pinned=True) for number in range(6)])
         store.delete_message("c", "m1")
         store.pop_message("c")
@@ -123,7 +123,7 @@ class TestPinned(Contract):
         say(store, "d", "again")
         assert store.get_messages("d", pinned=True) == []
 
-    def test_pinned_on_branches(self, store: Driver) -> None:
+    def test_pins_are_read_by_branch(self, store: Driver) -> None:
         require(store, "branches")
         store.append("c", [Message("user", number, id=f"m{number}", pinned=number % 2 == 0) for number in range(6)])
         store.branch("c", at="m3", branch_id="side")
@@ -151,13 +151,13 @@ TURNS = ["system", "user", "assistant", "user", "assistant", "tool", "assistant"
 
 class TestTurns(Contract):
     @rows(("turns", "first"), [(1, 7), (2, 3), (3, 1), (4, 0), (99, 0)], ids=["1", "2", "3", "4", "99"])
-    def test_the_newest_turns(self, store: Driver, turns: int, first: int) -> None:
+    def test_turns_returns_the_newest_turns(self, store: Driver, turns: int, first: int) -> None:
         store.append("c", [Message(role, number) for number, role in enumerate(TURNS)])
         page = store.get_messages("c", turns=turns)
         assert contents(page) == list(range(first, len(TURNS)))
         assert page.has_more == (first > 0)
 
-    def test_a_long_turn(self, store: Driver) -> None:
+    def test_a_turn_longer_than_a_page_is_whole(self, store: Driver) -> None:
         # Longer than what is read at once: the turn must still come whole.
         say(store, "c", "before")
         say(store, "c", "question")
@@ -165,7 +165,7 @@ class TestTurns(Contract):
         assert contents(store.get_messages("c", turns=1)) == ["question", *range(250)]
         assert len(store.get_messages("c", turns=2)) == 252
 
-    def test_turns_of_a_branch(self, store: Driver) -> None:
+    def test_turns_are_those_of_the_branch(self, store: Driver) -> None:
         require(store, "branches")
         stored = store.append("c", [Message(role, number) for number, role in enumerate(TURNS)]).messages
         store.branch("c", at=stored[2].id)

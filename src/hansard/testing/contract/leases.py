@@ -17,18 +17,18 @@ from hansard.testing.contract.watch import Tail
 from hansard.testing.targets import Driver
 
 
-def begin(store: Driver, **fields: Any) -> None:
+def append_in_progress(store: Driver, **fields: Any) -> None:
     message = Message("assistant", "half a", id="m", status="in_progress", **fields)
     store.append("c", [message, Message("user", "next")])
 
 
 class TestLeases(Contract):
     @pytest.fixture(autouse=True)
-    def _still(self, clock: Clock) -> None:
+    def _stopped_clock(self, clock: Clock) -> None:
         clock.stop()
 
-    def test_it_runs_out(self, store: Driver, clock: Clock) -> None:
-        begin(store, metadata=leased({"k": 1}, clock() + HOUR))
+    def test_a_message_reads_as_interrupted_after_its_lease(self, store: Driver, clock: Clock) -> None:
+        append_in_progress(store, metadata=leased({"k": 1}, clock() + HOUR))
         assert store.get_message("c", "m").status == "in_progress"
         clock.advance(2 * HOUR)
         version = store.get_conversation("c")
@@ -43,8 +43,8 @@ class TestLeases(Contract):
         assert [(each.status, each.content) for each in readings] == [("interrupted", "half a")] * 6
         assert store.get_conversation("c") == version, "reading writes nothing"
 
-    def test_it_is_moved_on(self, store: Driver, clock: Clock) -> None:
-        begin(store, metadata=leased(None, clock() + HOUR))
+    def test_a_renewed_lease_reads_as_in_progress(self, store: Driver, clock: Clock) -> None:
+        append_in_progress(store, metadata=leased(None, clock() + HOUR))
         clock.advance(2 * HOUR)
         store.update_message("c", "m", content="half a word", metadata=leased(None, clock() + HOUR))
         assert store.get_message("c", "m").status == "in_progress"
@@ -54,19 +54,19 @@ class TestLeases(Contract):
         assert (ended.status, ended.content, ended.metadata) == ("complete", "half a word.", None)
 
     @rows("lease", [None, 7, "soon", "", [], "2020-01-01", "2020-01-01T00:00:00"])
-    def test_what_is_no_time_is_no_lease(self, store: Driver, clock: Clock, lease: Any) -> None:
-        begin(store, metadata={LEASE: lease})
+    def test_metadata_that_is_not_a_time_is_not_a_lease(self, store: Driver, clock: Clock, lease: Any) -> None:
+        append_in_progress(store, metadata={LEASE: lease})
         clock.advance(1000 * HOUR)
         assert store.get_message("c", "m").status == "in_progress"
 
-    def test_what_has_ended_stays_as_it_ended(self, store: Driver, clock: Clock) -> None:
+    def test_a_lease_does_not_change_a_finished_message(self, store: Driver, clock: Clock) -> None:
         for status in ("complete", "interrupted", "blocked"):
             store.append("c", Message("assistant", "x", id=status, status=status, metadata=leased(None, clock())))
         clock.advance(HOUR)
         assert [message.status for message in store.get_messages("c")] == ["complete", "interrupted", "blocked"]
 
     @races
-    def test_a_tail_is_told(self, store: Driver, clock: Clock) -> None:
+    def test_a_watcher_sees_a_lease_run_out(self, store: Driver, clock: Clock) -> None:
         require(store, "watch")
         last = say(store, "c", "question")[0]
 

@@ -18,7 +18,7 @@ from hansard.testing.targets import Driver, Mode, Target
 
 
 class TestStats(Contract):
-    def test_of_a_tenant_and_of_everything(self, store: Driver) -> None:
+    def test_stats_count_one_tenant_and_admin_stats_all(self, store: Driver) -> None:
         say(store, "c", "a", "b")
         say(store, "d", "c")
         say(store.tenant("acme"), "c", "x")
@@ -28,7 +28,7 @@ class TestStats(Contract):
         whole = store.admin.stats()
         assert (whole.tenants, whole.conversations, whole.messages) == (2, 3, 4)
 
-    def test_messages_by_day(self, store: Driver, clock: Clock) -> None:
+    def test_stats_count_active_conversations_by_day(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         assert store.stats().active == {}
         day = clock.now.date()
@@ -44,7 +44,7 @@ class TestStats(Contract):
         store.append("old", [Message("user", "x", created_at=datetime(2020, 2, 29, 23, 59, tzinfo=UTC))])
         assert store.stats().active == {"2020-02-29": 1, before: 2, today: 4}
 
-    def test_what_is_not_indexed_yet_is_counted(self, store: Driver) -> None:
+    def test_stats_count_unindexed_messages(self, store: Driver) -> None:
         if store.capabilities.search != "index":
             assert store.stats().unindexed is None
             return
@@ -52,7 +52,7 @@ class TestStats(Contract):
         assert store.stats().unindexed in range(3)
         assert store.tenant("acme").stats().unindexed == 0
 
-    def test_of_records_and_blobs(self, store: Driver) -> None:
+    def test_stats_count_records_and_blobs(self, store: Driver) -> None:
         require(store, "records", "blobs")
         store.records.put(["n"], "k", 1)
         store.user("u").records.put(["n"], "k", 1)
@@ -60,14 +60,14 @@ class TestStats(Contract):
         stats = store.stats()
         assert (stats.records, stats.blobs, stats.blob_bytes) == (2, 1, SIZE)
 
-    def test_of_nothing(self, store: Driver) -> None:
+    def test_reading_a_tenant_does_not_create_it(self, store: Driver) -> None:
         # Looking at a tenant does not make it.
         assert store.tenant("ghost").get_conversation("c") is None
         assert store.tenant("ghost").stats().conversations == 0
         assert store.admin.stats().tenants == 0
         assert store.admin.tenants() == []
 
-    def test_a_sound_store_has_no_problems(self, store: Driver) -> None:
+    def test_check_finds_no_problem_in_a_sound_store(self, store: Driver) -> None:
         for tenant in ("a", "b"):
             for number in range(3):
                 say(store.tenant(tenant), f"c{number}", "x")
@@ -78,7 +78,7 @@ class TestStats(Contract):
 
 
 class TestTenants(Contract):
-    def test_listing(self, store: Driver) -> None:
+    def test_tenants_are_listed_in_order(self, store: Driver) -> None:
         assert store.admin.tenants() == []
         for tenant in ("b", "a", "c"):
             say(store.tenant(tenant), "c", "x")
@@ -87,20 +87,20 @@ class TestTenants(Contract):
         expected = ["a", "b", "c", "d"] if store.capabilities.records else ["a", "b", "c"]
         assert store.admin.tenants() == expected
 
-    def test_one_that_holds_only_records(self, store: Driver) -> None:
+    def test_a_tenant_with_only_records_is_listed(self, store: Driver) -> None:
         require(store, "records")
         store.tenant("plain").records.put(["n"], "k", 1)
         store.tenant("walled").user("u").records.put(["n"], "k", 1)
         self.assert_listed(store, "plain", "walled")
 
-    def test_one_that_holds_only_blobs(self, store: Driver) -> None:
+    def test_a_tenant_with_only_blobs_is_listed(self, store: Driver) -> None:
         require(store, "blobs")
         store.tenant("a").blobs.put(b"x")
         self.assert_listed(store, "a")
         assert store.admin.delete_tenant("a").blobs == 1
         self.assert_listed(store)
 
-    def test_one_of_which_only_tombstones_are_left(self, store: Driver) -> None:
+    def test_a_tenant_with_only_tombstones_is_not_listed(self, store: Driver) -> None:
         view = store.tenant("a")
         view.append("c", Message("user", "x", usage=Usage(3)))
         assert view.delete_conversation("c")
@@ -112,7 +112,7 @@ class TestTenants(Contract):
         for tenant in tenants:
             assert store.tenant(tenant).stats().tenants == 1
 
-    def test_deleting(self, store: Driver) -> None:
+    def test_deleting_a_tenant_deletes_everything_in_it_and_nothing_else(self, store: Driver) -> None:
         for tenant in ("a", "b"):
             view = store.tenant(tenant)
             say(view, "c", "x", picture(1))
@@ -133,7 +133,9 @@ class TestTenants(Contract):
 
 
 class TestBackup(Contract):
-    def test_a_copy_that_opens(self, store: Driver, mode: Mode, clock: Clock, target: Target, tmp_path: Path) -> None:
+    def test_a_backup_opens_with_the_state_of_its_time(
+        self, store: Driver, mode: Mode, clock: Clock, target: Target, tmp_path: Path
+    ) -> None:
         require(store, "backup")
         url = require_url(target)
         assert target.folder is not None
@@ -151,7 +153,7 @@ class TestBackup(Contract):
         finally:
             copied.close()
 
-    def test_never_over_what_exists(self, store: Driver, tmp_path: Path) -> None:
+    def test_a_backup_never_overwrites_a_file(self, store: Driver, tmp_path: Path) -> None:
         require(store, "backup")
         say(store, "c", "a")
         there = tmp_path / "there"
@@ -160,7 +162,7 @@ class TestBackup(Contract):
             store.backup(there)
         assert there.read_text() == "precious"
 
-    def test_where_there_is_none(self, store: Driver, tmp_path: Path) -> None:
+    def test_a_backend_without_backup_refuses(self, store: Driver, tmp_path: Path) -> None:
         if store.capabilities.backup:
             pytest.skip("it has a backup")
         with pytest.raises(Unsupported) as refused:
@@ -170,7 +172,7 @@ class TestBackup(Contract):
 
 @races
 class TestClosing(Contract):
-    def test_nothing_works_afterwards(self, store: Driver, subtests: pytest.Subtests) -> None:
+    def test_every_call_on_a_closed_store_raises_closed(self, store: Driver, subtests: pytest.Subtests) -> None:
         say(store, "victim", "x")
         calls = {name: call for name, call in CALLS.items() if supported(store, name)}
         store.close()
@@ -178,12 +180,12 @@ class TestClosing(Contract):
             with subtests.test(name), pytest.raises(Closed):
                 call(store)
 
-    def test_twice(self, store: Driver) -> None:
+    def test_closing_twice_is_allowed(self, store: Driver) -> None:
         say(store, "c", "x")
         store.close()
         store.close()
 
-    def test_a_view_made_before(self, store: Driver) -> None:
+    def test_closing_the_store_closes_its_views(self, store: Driver) -> None:
         view = store.user("u")
         say(view, "c", "x")
         store.close()

@@ -22,14 +22,14 @@ class TestOrder(Contract):
         assert seqs[0] > 0
         assert history(store, "c") == ["a", "b", "c", "d", "e"]
 
-    def test_a_clock_that_stands_still(self, store: Driver, clock: Clock) -> None:
+    def test_order_is_kept_while_the_clock_is_stopped(self, store: Driver, clock: Clock) -> None:
         # Catches ordering by time: with equal times a sort by id or by chance would show.
         clock.stop()
         for number in range(30):
             say(store, "c", number)
         assert history(store, "c") == list(range(30))
 
-    def test_a_clock_that_goes_back(self, store: Driver, clock: Clock) -> None:
+    def test_order_is_kept_when_the_clock_goes_back(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         first = say(store, "c", "before")[0]
         clock.advance(-HOUR)
@@ -48,14 +48,14 @@ class TestOrder(Contract):
             datetime(2024, 6, 1, 12, 0, 0, 999999, tzinfo=timezone(timedelta(hours=5, minutes=45))),
         ],
     )
-    def test_the_writers_time_is_kept_to_the_microsecond(self, store: Driver, written: datetime) -> None:
+    def test_a_given_time_is_stored_to_the_microsecond(self, store: Driver, written: datetime) -> None:
         require(store, "our times")
         stored = store.append("c", Message("user", "x", created_at=written)).messages[0]
         read = store.get_message("c", stored.id)
         assert stored.created_at == read.created_at == written
         assert read.created_at.utcoffset() == timedelta(0)
 
-    def test_a_given_time_holds_for_those_after_it(self, store: Driver, clock: Clock) -> None:
+    def test_later_messages_are_never_older_than_a_given_time(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         ahead = clock.now + HOUR
         batch = [Message("user", "a"), Message("user", "b", created_at=ahead), Message("user", "c")]
@@ -73,7 +73,7 @@ class TestOrder(Contract):
         assert history(store, "c", sort="time", order="desc") == in_time[::-1]
         assert contents(store.get_messages("c", sort="time", last=2)) == ["second", "third"]
 
-    def test_pages_by_time(self, store: Driver) -> None:
+    def test_pages_sorted_by_time_are_complete(self, store: Driver) -> None:
         require(store, "our times")
         store.append("c", [at(3, "third"), at(1, "first"), at(2, "second"), at(1, "first again")])
         page = store.get_messages("c", sort="time", limit=2)

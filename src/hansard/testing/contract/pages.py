@@ -39,14 +39,16 @@ def backwards(store: Driver, order: Order, place: Place, last: Message, limit: i
 
 
 class TestPaging(Contract):
-    def test_a_page_has_20_unless_told_otherwise(self, store: Driver) -> None:
+    def test_a_page_has_20_messages_by_default(self, store: Driver) -> None:
         fill(store, 23)
         page = store.get_messages("c")
         assert contents(page) == list(range(20))
         assert page.has_more
 
     @rows(("order", "place", "limit"), itertools.product(ORDERS, PLACES.values(), [1, 3, 5, 100]))
-    def test_forwards(self, store: Driver, order: Order, place: Place, limit: int) -> None:
+    def test_pages_forwards_are_complete_and_never_empty(
+        self, store: Driver, order: Order, place: Place, limit: int
+    ) -> None:
         fill(store, 10)
         pages = forwards(store, order, place, limit)
         numbers = list(range(10)) if order == "asc" else list(range(9, -1, -1))
@@ -55,7 +57,7 @@ class TestPaging(Contract):
         assert [len(page) for page in pages] == [min(limit, 10 - done) for done in range(0, 10, limit)]
 
     @rows(("order", "place"), itertools.product(ORDERS, PLACES.values()))
-    def test_backwards(self, store: Driver, order: Order, place: Place) -> None:
+    def test_pages_backwards_are_complete(self, store: Driver, order: Order, place: Place) -> None:
         messages = fill(store, 10)
         last = messages[-1] if order == "asc" else messages[0]
         pages = backwards(store, order, place, last, 4)
@@ -64,7 +66,7 @@ class TestPaging(Contract):
         )
 
     @pytest.mark.parametrize("order", ORDERS)
-    def test_deletes_between_pages(self, store: Driver, order: Order) -> None:
+    def test_deletions_between_pages_skip_and_repeat_nothing(self, store: Driver, order: Order) -> None:
         # Catches paging by offset: every delete would shift what follows.
         messages = fill(store, 12)
         first = store.get_messages("c", order=order, limit=4)
@@ -85,7 +87,7 @@ class TestPaging(Contract):
         say(store, "c", "new")
         assert contents(store.get_messages("c", after=cursor)) == ["new"]
 
-    def test_an_id_does_not_outlive_its_message(self, store: Driver) -> None:
+    def test_paging_from_a_deleted_id_is_not_found(self, store: Driver) -> None:
         messages = fill(store, 3)
         store.delete_message("c", messages[1].id)
         with pytest.raises(MessageNotFound):
@@ -120,17 +122,17 @@ class TestPaging(Contract):
             store.list_conversations(after=listing, sort="updated_at")
 
     @rows("last", [1, 4, 10, 11, 5000])
-    def test_the_newest(self, store: Driver, last: int) -> None:
+    def test_last_returns_the_newest_oldest_first(self, store: Driver, last: int) -> None:
         fill(store, 10)
         page = store.get_messages("c", last=last)
         assert contents(page) == list(range(10))[-last:]
         assert page.has_more == (last < 10)
 
-    def test_more_than_a_page_of_the_newest(self, store: Driver) -> None:
+    def test_last_may_exceed_a_page(self, store: Driver) -> None:
         fill(store, 150)
         assert contents(store.get_messages("c", last=130)) == list(range(20, 150))
 
-    def test_everything_page_by_page(self, store: Driver) -> None:
+    def test_iterating_reads_every_message_once(self, store: Driver) -> None:
         messages = fill(store, 230)
         assert history(store, "c") == list(range(230))
         assert history(store, "c", order="desc") == list(range(229, -1, -1))
@@ -150,7 +152,7 @@ class TestPaging(Contract):
         assert contents(newest) == texts[-2:]
         assert newest.has_more
 
-    def test_blobs_count_as_what_they_come_to(self, store: Driver) -> None:
+    def test_blobs_count_in_full_towards_the_bytes_of_a_page(self, store: Driver) -> None:
         # Catches a bound on what lies in the row: a page of pictures would be as large as its pictures.
         require(store, "blobs")
         small = store.again(limits=Limits(page_bytes=20_000))
@@ -158,7 +160,7 @@ class TestPaging(Contract):
         assert [len(page) for page in forwards(small, "asc", PLACES["cursor"], 100)] == [3, 3, 1]
         assert len(small.get_messages("c", last=7)) == 3
 
-    def test_what_is_missing(self, store: Driver) -> None:
+    def test_a_missing_conversation_reads_as_empty(self, store: Driver) -> None:
         page = store.get_messages("missing")
         assert page == []
         assert not page.has_more
@@ -174,7 +176,7 @@ class TestPaging(Contract):
         with pytest.raises(MessageNotFound):
             store.get_message("missing", "missing")
 
-    def test_a_message_is_found_on_any_branch(self, store: Driver) -> None:
+    def test_get_message_finds_a_message_of_any_branch(self, store: Driver) -> None:
         require(store, "branches")
         first, second = fill(store, 2)
         store.branch("c", at=first.id)

@@ -33,7 +33,7 @@ def talk(store: Driver, count: int) -> None:
 
 
 class TestPrompts(Contract):
-    def test_as_an_agent_hears_it(self, store: Driver) -> None:
+    def test_a_prompt_is_projected_for_the_agent(self, store: Driver) -> None:
         store.append(
             "c",
             [
@@ -50,7 +50,7 @@ class TestPrompts(Contract):
         ]
         assert [decision.why for decision in prompt.decisions] == ["system", "fits", "newest"]
 
-    def test_the_newest_that_fit(self, store: Driver) -> None:
+    def test_a_prompt_has_the_newest_messages_within_the_budget(self, store: Driver) -> None:
         talk(store, 150)
         prompt = store.assemble_prompt("c", token_budget=100)
         assert [message["content"] for message in prompt.messages][-1] == "This is number 149."
@@ -58,7 +58,7 @@ class TestPrompts(Contract):
         assert prompt.tokens <= 100
         assert (prompt.loaded, prompt.has_older) == (100, True)
 
-    def test_groups_in_every_format(self, store: Driver) -> None:
+    def test_every_format_keeps_whole_groups(self, store: Driver) -> None:
         store.append("c", TALK)
         for format in ("openai.chat", "openai.responses", "anthropic", "gemini", "langchain"):
             prompt: Any = store.assemble_prompt("c", format=format)
@@ -81,12 +81,12 @@ class TestPrompts(Contract):
         store.assemble_prompt("c", summarizer=Failing())
         assert state(store) == before
 
-    def test_nothing(self, store: Driver) -> None:
+    def test_a_prompt_of_a_missing_conversation_is_empty(self, store: Driver) -> None:
         assert store.assemble_prompt("missing").messages == []
 
 
 class TestRollingSummaries(Contract):
-    def test_each_builds_on_the_last(self, store: Driver) -> None:
+    def test_each_summary_extends_the_previous_one(self, store: Driver) -> None:
         talk(store, 60)
         first = store.summarize("c", ExtractiveSummarizer(), keep=20)
         assert first is not None
@@ -98,7 +98,7 @@ class TestRollingSummaries(Contract):
         assert store.assemble_prompt("c").summary == second
         assert len(store.get_messages("c", last=100)) == 70
 
-    def test_one_that_fails_changes_nothing(self, store: Driver) -> None:
+    def test_a_failed_summary_changes_nothing(self, store: Driver) -> None:
         talk(store, 60)
         before = state(store)
         with pytest.raises(Unavailable):
@@ -106,14 +106,14 @@ class TestRollingSummaries(Contract):
         assert state(store) == before
 
     @races
-    def test_one_at_a_time(self, store: Driver) -> None:
+    def test_concurrent_summarizing_stores_one_summary(self, store: Driver) -> None:
         require(store, "records")
         talk(store, 60)
         done = store.together([lambda each: each.summarize("c", ExtractiveSummarizer())] * 4)
         assert [each for each in done if isinstance(each, Exception)] == []
         assert len(store.list_summaries("c")) == 1
 
-    def test_a_deleted_conversation_leaves_nothing_behind(self, store: Driver) -> None:
+    def test_deleting_a_conversation_deletes_its_summaries_and_records(self, store: Driver) -> None:
         require(store, "records")
         talk(store, 60)
         store.summarize("c", ExtractiveSummarizer(), in_metadata=True)

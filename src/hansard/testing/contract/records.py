@@ -42,7 +42,7 @@ class TestRecords(Contract):
     needs = ("records",)
 
     @rows("value", VALUES)
-    def test_a_value_comes_back_as_it_came(self, store: Driver, value: Any) -> None:
+    def test_every_kind_of_value_is_read_as_written(self, store: Driver, value: Any) -> None:
         written = store.records.put(["a", "b"], "k", value)
         read = store.records.get(["a", "b"], "k")
         assert facts(read) == facts(written)
@@ -51,7 +51,7 @@ class TestRecords(Contract):
         assert (written.namespace, written.key, written.revision) == (("a", "b"), "k", 1)
         assert facts(store.records.scan().items) == facts([read])
 
-    def test_writing_again(self, store: Driver, clock: Clock) -> None:
+    def test_writing_again_raises_the_revision_and_keeps_created_at(self, store: Driver, clock: Clock) -> None:
         first = store.records.put(["n"], "k", 1)
         clock.advance(HOUR)
         second = store.records.put(["n"], "k", b"other")
@@ -60,7 +60,7 @@ class TestRecords(Contract):
         assert second.updated_at > first.updated_at
         assert facts(store.records.get(["n"], "k")) == facts(second)
 
-    def test_compare_and_swap(self, store: Driver) -> None:
+    def test_an_unexpected_revision_is_a_conflict(self, store: Driver) -> None:
         store.records.put(["n"], "k", 1, expected_revision=0)
         for expected in (0, 2):
             with pytest.raises(Conflict) as refused:
@@ -75,14 +75,14 @@ class TestRecords(Contract):
         assert store.records.put(["n"], "k", 3, expected_revision=0).revision == 1
 
     @races
-    def test_only_one_of_many_wins(self, store: Driver) -> None:
+    def test_only_one_concurrent_compare_and_swap_wins(self, store: Driver) -> None:
         calls = [
             lambda each, number=number: each.records.put(["n"], "k", number, expected_revision=0) for number in range(8)
         ]
         results = store.together(calls)
         assert sum(isinstance(result, Conflict) for result in results) == 7
 
-    def test_delete(self, store: Driver) -> None:
+    def test_a_deleted_record_is_not_found(self, store: Driver) -> None:
         store.records.put(["n"], "k", 1)
         assert store.records.delete(["n"], "k")
         assert not store.records.delete(["n"], "k")
@@ -101,7 +101,7 @@ class TestRecords(Contract):
             store.records.write([Put(["n"], "new", 1), Put(["n"], "", 1)])
         assert names(store.records.scan().items) == ["n/taken"]
 
-    def test_a_batch(self, store: Driver) -> None:
+    def test_a_batch_is_applied_in_order(self, store: Driver) -> None:
         store.records.put(["n"], "b", "old")
         batch: list[Put | Delete] = [
             Put(["n"], "a", 1),
@@ -117,14 +117,14 @@ class TestRecords(Contract):
         assert [record and record.revision for record in store.records.write(batch)] == [1, 2, 1]
         assert store.records.write([]) == []
 
-    def test_get_many(self, store: Driver) -> None:
+    def test_get_many_answers_in_the_order_asked(self, store: Driver) -> None:
         store.records.put(["n"], "a", 1)
         store.records.put(["m"], "b", 2)
         found = store.records.get_many([(["m"], "b"), (["n"], "missing"), (["n"], "a"), (["m"], "b")])
         assert [record and record.value for record in found] == [2, None, 1, 2]
         assert store.records.get_many([]) == []
 
-    def test_expiry(self, store: Driver, clock: Clock) -> None:
+    def test_an_expired_record_is_invisible_and_purged(self, store: Driver, clock: Clock) -> None:
         clock.stop()
         store.records.put(["n"], "age", 1, expires_at=HOUR)
         store.records.put(["n"], "time", 1, expires_at=clock.now + HOUR)
@@ -142,7 +142,7 @@ class TestRecords(Contract):
         assert written is not None
         assert written.expires_at is None
 
-    def test_of_a_conversation(self, store: Driver) -> None:
+    def test_deleting_a_conversation_deletes_its_records(self, store: Driver) -> None:
         say(store, "c", "x")
         record = store.records.put(["n"], "k", 1, conversation_id="c")
         assert record.conversation_id == "c"
@@ -151,20 +151,20 @@ class TestRecords(Contract):
         assert store.delete_conversation("c").records == 1
         assert store.records.get(["n"], "k") is None
 
-    def test_a_record_may_leave_its_conversation(self, store: Driver) -> None:
+    def test_a_record_rewritten_without_its_conversation_outlives_it(self, store: Driver) -> None:
         say(store, "c", "x")
         store.records.put(["n"], "k", 1, conversation_id="c")
         store.records.put(["n"], "k", 2)
         assert store.delete_conversation("c").records == 0
         assert store.records.get(["n"], "k") is not None
 
-    def test_clearing_messages_leaves_them(self, store: Driver) -> None:
+    def test_clearing_messages_keeps_records(self, store: Driver) -> None:
         say(store, "c", "x")
         store.records.put(["n"], "k", 1, conversation_id="c")
         store.clear_messages("c")
         assert store.records.get(["n"], "k") is not None
 
-    def test_of_a_view(self, store: Driver) -> None:
+    def test_each_view_has_its_own_records(self, store: Driver) -> None:
         for number, view in enumerate((store, store.user("u"), store.user("v"), store.tenant("t"))):
             view.records.put(["n"], "k", number)
         found = [view.records.get(["n"], "k") for view in (store, store.user("u"), store.user("v"), store.tenant("t"))]
@@ -191,20 +191,22 @@ class TestScans(Contract):
             store.records.put(namespace, key, path)
 
     @rows(("prefix", "key_prefix", "expected"), SCANNED)
-    def test_in_order(self, store: Driver, prefix: tuple[str, ...], key_prefix: str, expected: list[str]) -> None:
+    def test_a_scan_matches_whole_namespace_parts_in_order(
+        self, store: Driver, prefix: tuple[str, ...], key_prefix: str, expected: list[str]
+    ) -> None:
         # Catches a prefix taken as text: ("a",) is no prefix of ("ab",), though "a" is one of "ab".
         self.fill(store)
         assert names(store.records.scan(prefix, key_prefix=key_prefix).items) == expected
         assert names(store.records.scan(prefix, key_prefix=key_prefix, order="desc").items) == expected[::-1]
         assert names(list(store.records.iter(prefix, key_prefix=key_prefix))) == expected
 
-    def test_exactly_one_namespace(self, store: Driver) -> None:
+    def test_an_exact_scan_leaves_out_deeper_namespaces(self, store: Driver) -> None:
         self.fill(store)
         assert names(store.records.scan(["a"], exact=True).items) == ["a/1", "a/2"]
         assert names(store.records.scan(["a", "b"], exact=True, order="desc").items) == ["a/b/1"]
 
     @rows(("order", "limit"), itertools.product(["asc", "desc"], [1, 3, 8]))
-    def test_page_by_page(self, store: Driver, order: Order, limit: int) -> None:
+    def test_pages_are_complete_while_records_are_deleted(self, store: Driver, order: Order, limit: int) -> None:
         self.fill(store)
         expected = SCANNED[0][2] if order == "asc" else SCANNED[0][2][::-1]
         page = store.records.scan(order=order, limit=limit)
@@ -218,7 +220,7 @@ class TestScans(Contract):
             found += names(page.items)
         assert found == expected
 
-    def test_a_place_outside_the_prefix(self, store: Driver) -> None:
+    def test_a_position_outside_the_prefix_reads_nothing_outside_it(self, store: Driver) -> None:
         # A place carries no scope: it must not lead out of the prefix of the query.
         self.fill(store)
 
@@ -231,7 +233,7 @@ class TestScans(Contract):
         assert scanned("b", newest_first=True) == ["ab/1"]
         assert scanned("a", newest_first=True) == []
 
-    def test_a_cursor_belongs_to_its_scan(self, store: Driver) -> None:
+    def test_a_cursor_of_another_scan_is_refused(self, store: Driver) -> None:
         self.fill(store)
         cursor = store.records.scan(["a"], limit=1).next_cursor
         assert cursor is not None
@@ -257,14 +259,14 @@ class TestScans(Contract):
             found = [record.key for record in store.records.iter(["n"], key_prefix=prefix)]
             assert found == sorted(key for key in keys if key.startswith(prefix))
 
-    def test_many(self, store: Driver) -> None:
+    def test_long_scans_are_complete(self, store: Driver) -> None:
         store.records.write([Put(["n"], f"{number:04}", number) for number in range(250)])
         assert [record.value for record in store.records.iter(["n"])] == list(range(250))
         assert [record.value for record in store.records.iter(["n"], order="desc")] == list(range(249, -1, -1))
         page = store.records.scan(["n"])
         assert len(page.items) == 100
 
-    def test_others_do_not_show(self, store: Driver) -> None:
+    def test_a_scan_shows_no_other_view(self, store: Driver) -> None:
         require(store, "records")
         self.fill(store.user("u"))
         self.fill(store.tenant("t"))
@@ -295,7 +297,7 @@ class TestAppendRecords(Contract):
             assert view.delete_conversation("c").messages == 3
         assert store.check() == []
 
-    def test_either_both_or_neither(self, store: Driver) -> None:
+    def test_a_refused_append_stores_neither_messages_nor_records(self, store: Driver) -> None:
         require(store, "append_records", "compare_and_swap")
         store.append("c", Message("user", "a"), records=[Put(["n"], "k", 1)])
         good = Put(["n"], "new", 1)
@@ -315,7 +317,7 @@ class TestAppendRecords(Contract):
         assert store.get_conversation("d") is None
         assert facts(store.records.scan().items) == facts([store.records.get(["n"], "k")])
 
-    def test_a_retry_is_safe(self, store: Driver) -> None:
+    def test_a_retried_append_writes_its_records_once(self, store: Driver) -> None:
         require(store, "append_records", "our ids", "compare_and_swap")
         message = Message("user", "a", id="a")
         writes: list[Put | Delete] = [Put(["n"], "k", 0), Put(["n"], "k", [1.0], 1), Delete(["n"], "gone")]
@@ -331,14 +333,14 @@ class TestAppendRecords(Contract):
         assert (record.value, record.revision) == ([1], 3)
         assert history(store, "c") == ["a"]
 
-    def test_records_go_with_their_conversation(self, store: Driver) -> None:
+    def test_deleting_a_conversation_deletes_records_written_by_append(self, store: Driver) -> None:
         require(store, "append_records")
         store.append("c", Message("user", "a"), records=[Put(["n"], "own", 1, conversation_id="c"), Put(["n"], "k", 1)])
         assert store.delete_conversation("c").records == 1
         assert names(store.records.scan().items) == ["n/k"]
 
     @races
-    def test_many_writers_count_together(self, store: Driver) -> None:
+    def test_concurrent_writers_lose_no_message_and_no_record(self, store: Driver) -> None:
         """No writer loses a message or a record to another, whichever conversation and record they share."""
         require(store, "append_records", "compare_and_swap")
 
@@ -358,7 +360,7 @@ class TestAppendRecords(Contract):
         assert store.check() == []
 
     @races
-    def test_one_of_many_gets_the_revision(self, store: Driver) -> None:
+    def test_only_one_concurrent_append_gets_the_revision(self, store: Driver) -> None:
         require(store, "append_records", "compare_and_swap")
         calls = [
             lambda each, number=number: each.append(
@@ -375,7 +377,7 @@ class TestAppendRecords(Contract):
         assert record.value == won[0]
         assert [each.id for each in store.list_conversations().items] == [f"c{won[0]}"]
 
-    def test_a_backend_that_cannot_says_so_and_stores_nothing(self, store: Driver) -> None:
+    def test_a_backend_without_append_records_refuses_and_stores_nothing(self, store: Driver) -> None:
         """`files` and a Redis Cluster must refuse it until they can do it; then they claim `append_records`."""
         if store.capabilities.append_records:
             pytest.skip(f"{store.capabilities.name} writes records and messages in one step")

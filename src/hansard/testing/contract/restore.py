@@ -60,7 +60,7 @@ class TestCopying(Contract):
     def shown(self, store: Driver) -> Any:
         return facts(conversation_state(store, "c"))
 
-    def test_a_main_branch_that_came_of_another(self, store: Driver) -> None:
+    def test_clearing_resets_a_main_branch_made_from_another(self, store: Driver) -> None:
         """Only a copy can hold one. Clearing leaves a main branch that came of none, as old as its conversation."""
         require(store, "branches")
         say(store, "c", "a", "b")
@@ -78,7 +78,7 @@ class TestCopying(Contract):
         (left,) = view.list_branches("c")
         assert (left.id, left.parent, left.from_seq, left.created_at) == ("main", None, None, began)
 
-    def test_all_at_once(self, store: Driver) -> None:
+    def test_a_copy_in_one_piece_is_exact(self, store: Driver) -> None:
         self.fill(store)
         copy = store.tenant("copy")
         image, rows = image_of(store), rows_of(store)
@@ -87,7 +87,7 @@ class TestCopying(Contract):
         assert_exact(copy, "c")
         assert say(copy, "c", "next")[0].seq > image.seq, "seq goes on from where it was"
 
-    def test_piece_by_piece_with_exact_counts(self, store: Driver) -> None:
+    def test_counts_are_exact_after_each_piece_of_a_copy(self, store: Driver) -> None:
         self.fill(store)
         copy = store.tenant("copy")
         image, blobs = image_of(store), self.blobs(store)
@@ -100,7 +100,7 @@ class TestCopying(Contract):
         put(copy, image, (), {}, done=True)
         assert self.shown(copy) == self.shown(store)
 
-    def test_a_piece_again_is_passed_over(self, store: Driver) -> None:
+    def test_restoring_a_piece_again_changes_nothing(self, store: Driver) -> None:
         self.fill(store)
         copy = store.tenant("copy")
         image, rows, blobs = image_of(store), rows_of(store), self.blobs(store)
@@ -110,7 +110,7 @@ class TestCopying(Contract):
         assert self.shown(copy) == self.shown(store)
         assert_exact(copy, "c")
 
-    def test_what_is_changed_meanwhile_is_read_and_has_its_own_version(self, store: Driver) -> None:
+    def test_a_change_during_a_copy_is_kept_with_its_own_version(self, store: Driver) -> None:
         # Catches a version that comes again for another state: who has kept the first would take it for the newest.
         require(store, "our ids")
         messages = say(store, "c", "a", "b")
@@ -127,7 +127,7 @@ class TestCopying(Contract):
         assert after is not None
         assert after.version >= changed.version > image.conversation.version
 
-    def test_a_tombstone_does_not_stop_it(self, store: Driver) -> None:
+    def test_a_tombstone_does_not_stop_a_copy(self, store: Driver) -> None:
         require(store, "our ids")
         self.fill(store)
         copy = store.tenant("copy")
@@ -139,7 +139,7 @@ class TestCopying(Contract):
         assert self.shown(copy) == self.shown(store)
 
     @pytest.mark.parametrize("before", [0, 1, 2])
-    def test_an_id_that_comes_twice_is_refused_whole(self, store: Driver, before: int) -> None:
+    def test_a_piece_with_a_repeated_id_is_refused_as_a_whole(self, store: Driver, before: int) -> None:
         # Catches a backend that stores one message over another, or half of a piece.
         require(store, "our ids")
         say(store, "c", "a", picture(1), "b", picture(2))
@@ -156,7 +156,7 @@ class TestCopying(Contract):
         put(copy, image, rows, blobs, done=True)
         assert self.shown(copy) == self.shown(store)
 
-    def test_seq_goes_on_where_it_was_though_the_newest_went(self, store: Driver) -> None:
+    def test_seq_continues_from_the_original_after_a_copy(self, store: Driver) -> None:
         # Catches a copy that begins to count from the last message that is left.
         last = say(store, "c", "a", "b", "c")[-1].seq
         store.pop_message("c")
@@ -164,13 +164,13 @@ class TestCopying(Contract):
         assert put(copy, image_of(store), rows_of(store), {}, done=True) == last
         assert say(copy, "c", "next")[0].seq > last
 
-    def test_an_empty_conversation(self, store: Driver) -> None:
+    def test_an_empty_conversation_is_copied(self, store: Driver) -> None:
         store.create_conversation("c", title="T")
         copy = store.tenant("copy")
         put(copy, image_of(store), (), {}, done=True)
         assert self.shown(copy) == self.shown(store)
 
-    def test_rows_in_the_order_of_seq(self, store: Driver) -> None:
+    def test_rows_are_read_in_the_order_of_seq(self, store: Driver) -> None:
         require(store, "branches")
         first = say(store, "c", "a", "b")[0]
         for number in range(4):
@@ -183,19 +183,19 @@ class TestCopying(Contract):
         assert len(rows) == 10
         assert [row.message.seq for row in rows_of(store, after=seqs[3], limit=2)] == seqs[4:6]
         assert rows_of(store, after=seqs[-1]) == []
-        lines = {branch.id: branch.segment for branch in image_of(store).branches}
-        assert all(row.segment == lines[row.message.branch] for row in rows)
+        segments_of = {branch.id: branch.segment for branch in image_of(store).branches}
+        assert all(row.segment == segments_of[row.message.branch] for row in rows)
 
     def test_rows_are_bounded_in_bytes(self, store: Driver) -> None:
         say(store, "c", *("x" * 400 for _ in range(10)))
         assert len(rows_of(store, max_bytes=1000)) == 3
         assert len(rows_of(store, max_bytes=1)) == 1, "always one"
 
-    def test_what_is_missing(self, store: Driver) -> None:
+    def test_a_missing_conversation_has_no_image_and_no_rows(self, store: Driver) -> None:
         assert store.run(store.backend.read_image(store.context(), "missing")) is None
         assert store.run(store.backend.read_rows(store.context(), "missing", 0, 10, BIG)) == []
 
-    def test_an_image_says_everything(self, store: Driver) -> None:
+    def test_an_image_has_the_conversation_and_its_branches(self, store: Driver) -> None:
         self.fill(store)
         image = image_of(store)
         assert facts(image.conversation) == facts(store.get_conversation("c"))
@@ -213,7 +213,7 @@ class TestCopying(Contract):
             (branch.id, branch.message_count, branch.parent, branch.from_seq, branch.created_at) for branch in branches
         ]
 
-    def test_owners_of_records(self, store: Driver) -> None:
+    def test_record_owners_lists_users_with_records(self, store: Driver) -> None:
         require(store, "records")
         for user in ("v", "u"):
             store.user(user).records.put(["n"], "k", 1)
@@ -231,7 +231,7 @@ class TestCopying(Contract):
         assert sum(len(each.message_ids) for each in store.run(store.backend.participations(asked, "ada", 5))) == 5
         assert store.run(store.backend.participations(asked, "nobody", 5)) == []
 
-    def test_messages_are_found_in_the_order_asked_for(self, store: Driver) -> None:
+    def test_find_messages_returns_the_order_asked_for(self, store: Driver) -> None:
         ids = [message.id for message in say(store, "c", *range(4))]
 
         def found(*wanted: str) -> list[Any]:
@@ -241,7 +241,7 @@ class TestCopying(Contract):
         assert found() == []
         assert store.run(store.backend.find_messages(store.context(), "missing", ids)) == []
 
-    def test_reading_changes_nothing(self, store: Driver) -> None:
+    def test_changing_a_read_image_changes_nothing_stored(self, store: Driver) -> None:
         self.fill(store)
         before = state(store)
         rows = rows_of(store)

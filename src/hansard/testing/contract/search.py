@@ -107,7 +107,7 @@ class TestJudged(Contract):
 
     needs = ("our ids",)
 
-    def test_exactly_what_must_come_back(self, store: Driver) -> None:
+    def test_each_query_finds_exactly_the_judged_messages(self, store: Driver) -> None:
         self._fill(store)
         wrong = {}
         for query, expected in QUERIES:
@@ -120,7 +120,7 @@ class TestJudged(Contract):
                 wrong[query] = (ids, right)
         assert not wrong
 
-    def test_the_best_come_first(self, store: Driver) -> None:
+    def test_the_most_relevant_come_first(self, store: Driver) -> None:
         self._fill(store)
         for query, expected in RANKED:
             hits = store.search(query, token_cap=None)
@@ -129,7 +129,7 @@ class TestJudged(Contract):
             assert scores == sorted(scores, reverse=True), query
             assert min(scores) > 0, query
 
-    def test_every_hit_shows_why(self, store: Driver) -> None:
+    def test_every_hit_has_a_snippet_with_highlights(self, store: Driver) -> None:
         self._fill(store)
         for query, _ in QUERIES:
             for hit in store.search(query, limit=100, token_cap=None):
@@ -137,7 +137,7 @@ class TestJudged(Contract):
                 assert snippet.highlights, (query, hit.message.id)
                 assert hit.text[snippet.start :].startswith(snippet.text), (query, hit.message.id)
 
-    def test_no_query_is_an_error(self, store: Driver) -> None:
+    def test_no_query_text_is_an_error(self, store: Driver) -> None:
         self._fill(store)
         chance = random.Random(4)
         for number in range(FUZZED):
@@ -151,13 +151,13 @@ class TestJudged(Contract):
 
 
 class TestSearching(Contract):
-    def test_read_your_writes(self, store: Driver) -> None:
+    def test_a_new_message_is_found_at_once(self, store: Driver) -> None:
         for number in range(20):
             say(store, "c", f"needle{number} hay")
             assert found(store, f"needle{number}") == [f"needle{number} hay"]
         assert len(found(store, "hay", conversation_id="c")) == 20
 
-    def test_an_update_is_found_and_what_it_replaced_is_not(self, store: Driver) -> None:
+    def test_an_update_is_found_and_the_old_content_is_not(self, store: Driver) -> None:
         message, other = say(store, "c", "before", "beside")
         assert found(store, "before") == ["before"]
         store.update_message("c", message.id, content="after")
@@ -168,7 +168,7 @@ class TestSearching(Contract):
         store.update_message("c", other.id, sources=[])
         assert found(store, "handbook") == []
 
-    def test_what_was_deleted_is_never_found_again(self, store: Driver) -> None:
+    def test_deleted_messages_are_never_found_again(self, store: Driver) -> None:
         first, *_ = say(store, "c", "one word", "two word", "three word", "four word")
         assert len(found(store, "word")) == 4
         store.delete_message("c", first.id)
@@ -184,14 +184,14 @@ class TestSearching(Contract):
         store.delete_conversation("c")
         assert found(store, "word") == []
 
-    def test_a_conversation_begun_anew(self, store: Driver) -> None:
+    def test_a_conversation_created_again_finds_only_new_messages(self, store: Driver) -> None:
         say(store, "c", "old word")
         assert found(store, "word") == ["old word"]
         store.delete_conversation("c")
         say(store, "c", "new word")
         assert found(store, "word") == ["new word"]
 
-    def test_branches(self, store: Driver) -> None:
+    def test_search_reads_the_active_branch_unless_asked_otherwise(self, store: Driver) -> None:
         require(store, "branches")
         shared, _ = say(store, "c", "shared word", "main word")
         store.branch("c", at=shared.id, branch_id="side")
@@ -207,14 +207,14 @@ class TestSearching(Contract):
         with pytest.raises(NotFound):
             found(store, "word", conversation_id="c", branch="nowhere")
 
-    def test_a_fork_is_found_by_itself(self, store: Driver) -> None:
+    def test_a_fork_is_found_without_its_original(self, store: Driver) -> None:
         say(store, "c", "a word")
         store.fork("c", new_id="copy")
         assert found(store, "word", conversation_id="copy") == ["a word"]
         store.delete_conversation("c")
         assert found(store, "word") == ["a word"]
 
-    def test_expiry_and_erasure(self, store: Driver, clock: Clock) -> None:
+    def test_expired_and_erased_messages_are_not_found(self, store: Driver, clock: Clock) -> None:
         say(store, "short", "a word", user_id="ann", expires_at=clock.now + HOUR)
         say(store, "long", "another word", user_id="ann")
         say(store, "bens", "his word", user_id="ben")
@@ -227,7 +227,7 @@ class TestSearching(Contract):
         store.erase_user("ann")
         assert found(store, "word") == ["his word"]
 
-    def test_a_conversation_handed_over(self, store: Driver) -> None:
+    def test_a_change_of_owner_moves_what_each_user_finds(self, store: Driver) -> None:
         say(store, "c", "a word")
         assert found(store, "word", user_id="ann") == []
         store.update_conversation("c", user_id="ann")
@@ -236,7 +236,7 @@ class TestSearching(Contract):
         assert found(store, "word", user_id="ann") == found(store.user("ann"), "word") == []
         assert found(store, "word", user_id="ben") == ["a word"]
 
-    def test_walls(self, store: Driver) -> None:
+    def test_search_shows_nothing_of_other_views(self, store: Driver) -> None:
         for tenant in ("one", "two"):
             for user in ("ann", "ben"):
                 say(store.tenant(tenant), f"{tenant}-{user}", f"{tenant} {user} word", user_id=user)
@@ -255,7 +255,7 @@ class TestSearching(Contract):
         say(store.tenant("two"), "more", *["ann word"] * 20)
         assert [hit.score for hit in one.search("word OR ann")] == before
 
-    def test_after_a_tenant_is_gone(self, store: Driver) -> None:
+    def test_a_deleted_tenant_finds_nothing(self, store: Driver) -> None:
         say(store.tenant("one"), "c", "a word")
         store.admin.delete_tenant("one")
         assert found(store.tenant("one"), "word") == []
@@ -281,7 +281,9 @@ class TestSearching(Contract):
             ({"since": datetime(2026, 1, 2, tzinfo=UTC), "until": datetime(2026, 1, 4, tzinfo=UTC)}, "bc"),
         ],
     )
-    def test_each_filter(self, store: Driver, options: dict[str, Any], expected: str) -> None:
+    def test_each_filter_finds_exactly_what_matches(
+        self, store: Driver, options: dict[str, Any], expected: str
+    ) -> None:
         require(store, "our times")
         store.append(
             "c",
@@ -299,7 +301,7 @@ class TestSearching(Contract):
         assert found(store, "word", **options) == [f"word {letter}" for letter in reversed(expected)]
         assert sorted(texts(store.search("word", **options))) == [f"word {letter}" for letter in expected]
 
-    def test_the_newest_first_whatever_the_order_of_arrival(self, store: Driver) -> None:
+    def test_newest_first_goes_by_time_not_by_arrival(self, store: Driver) -> None:
         require(store, "our times")
         days = [5, 1, 9, 3, 7, 2, 8]
         for number, day in enumerate(days):
@@ -311,7 +313,7 @@ class TestSearching(Contract):
         assert [hit.message.id for hit in store.search("10", order="newest")] == [late[1].id, late[0].id]
 
     @rows("options", RANKED_WITH)
-    def test_a_filter_ranks_by_what_it_leaves(self, store: Driver, options: dict[str, Any]) -> None:
+    def test_relevance_is_computed_over_the_filtered_messages(self, store: Driver, options: dict[str, Any]) -> None:
         """The order is that of a ranking written here, on every backend, so that the first hit is the same one."""
         require(store, "our times")
         history = _history()
@@ -336,7 +338,7 @@ class TestSearching(Contract):
             assert [hit.message.id for hit in first] == expected[:1]
 
     @pytest.mark.parametrize("order", ["newest", "relevance"])
-    def test_pages(self, store: Driver, order: SearchOrder) -> None:
+    def test_pages_of_hits_are_complete(self, store: Driver, order: SearchOrder) -> None:
         for number in range(10):
             say(store, f"c{number % 3}", f"word {number}", *(["other"] * number))
         whole = texts(store.search("word", order=order, limit=100))
@@ -355,7 +357,7 @@ class TestSearching(Contract):
             if cursor is None:
                 return seen
 
-    def test_a_cap_in_tokens(self, store: Driver) -> None:
+    def test_a_token_cap_ends_a_page_early(self, store: Driver) -> None:
         say(store, "c", *[f"word {number} " + "x" * 400 for number in range(5)])
         assert len(store.search("word", token_cap=250)) == 2
         page = store.search("word", order="newest", token_cap=250)
@@ -365,17 +367,17 @@ class TestSearching(Contract):
         assert len(store.search("word", token_cap=1)) == 1, "there is always one"
         assert len(store.search("word", token_cap=None)) == 5
 
-    def test_any_word_is_enough(self, store: Driver) -> None:
+    def test_match_any_finds_messages_with_one_of_the_words(self, store: Driver) -> None:
         say(store, "c", "apple pear", "apple", "plum")
         assert found(store, "apple pear") == ["apple pear"]
         assert texts(store.search("apple pear", match="any")) == ["apple pear", "apple"]
 
-    def test_archived_conversations(self, store: Driver) -> None:
+    def test_archived_conversations_are_found(self, store: Driver) -> None:
         say(store, "c", "a word")
         store.update_conversation("c", archived=True)
         assert found(store, "word") == ["a word"]
 
-    def test_messages_come_whole(self, store: Driver) -> None:
+    def test_hits_contain_the_whole_message_and_conversation(self, store: Driver) -> None:
         require(store, "blobs")
         say(store, "c", [{"type": "text", "text": "a word"}, *picture(1)])
         whole = store.get_messages("c")[0]
@@ -383,14 +385,14 @@ class TestSearching(Contract):
         assert store.search("word", blobs="refs")[0].message.blobs
         assert store.search("word")[0].conversation == store.get_conversation("c")
 
-    def test_a_message_that_grows(self, store: Driver) -> None:
+    def test_a_message_in_progress_is_found_by_its_newest_content(self, store: Driver) -> None:
         message = store.append("c", Message("assistant", "the", status="in_progress")).messages[0]
         for text in ("the answer", "the answer is", "the answer is forty-two"):
             store.update_message("c", message.id, content=text)
             assert found(store, text.split()[-1]) == [text]
         assert found(store, "answer") == ["the answer is forty-two"]
 
-    def test_after_opening_again(self, store: Driver, target: Target, mode: Mode, clock: Clock) -> None:
+    def test_search_works_after_reopening(self, store: Driver, target: Target, mode: Mode, clock: Clock) -> None:
         require(store, "durability")
         say(store, "c", "a word", "another word")
         found(store, "word")
@@ -399,7 +401,7 @@ class TestSearching(Contract):
         again = target.open(mode, clock=clock)
         assert found(again, "word") == ["a late word", "another word", "a word"]
 
-    def test_what_another_process_wrote(self, store: Driver, target: Target) -> None:
+    def test_messages_of_another_process_are_found(self, store: Driver, target: Target) -> None:
         require(store, "shared")
         url = require_url(target)
         say(store, "c", "our word")
@@ -423,7 +425,7 @@ class TestSearching(Contract):
             {"query": "x", "roles": ["nobody"]},
         ],
     )
-    def test_wrong_arguments(self, store: Driver, wrong: dict[str, Any]) -> None:
+    def test_wrong_arguments_are_refused(self, store: Driver, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):
             store.search(**wrong)
 

@@ -18,7 +18,7 @@ def summary_text(store: Driver) -> str | None:
 
 
 class TestSummaries(Contract):
-    def test_they_are_kept_beside_the_messages(self, store: Driver) -> None:
+    def test_summaries_keep_every_field_and_change_no_message(self, store: Driver) -> None:
         messages = say(store, "c", *range(6))
         first = store.add_summary(
             "c",
@@ -40,14 +40,14 @@ class TestSummaries(Contract):
         assert_exact(store, "c")
 
     @rows(("text", "from_seq", "to_seq"), [("", 1, 2), ("  \n", 1, 2), ("x", 2, 1), ("x", 0, 1)])
-    def test_one_that_says_nothing_changes_nothing(self, store: Driver, text: str, from_seq: int, to_seq: int) -> None:
+    def test_an_empty_text_or_range_is_refused(self, store: Driver, text: str, from_seq: int, to_seq: int) -> None:
         say(store, "c", *range(3))
         before = state(store)
         with pytest.raises(ValidationError):
             store.add_summary("c", text, from_seq=from_seq, to_seq=to_seq)
         assert state(store) == before
 
-    def test_a_range_must_exist(self, store: Driver) -> None:
+    def test_a_range_beyond_the_last_seq_is_refused(self, store: Driver) -> None:
         last = say(store, "c", *range(3))[-1].seq
         store.create_conversation("empty")
         before = state(store)
@@ -71,7 +71,7 @@ class TestSummaries(Contract):
                 store.run(store.backend.put_summary(store.context(), summary))
         assert state(store) == before
 
-    def test_what_is_missing(self, store: Driver) -> None:
+    def test_summarizing_what_does_not_exist_is_not_found(self, store: Driver) -> None:
         with pytest.raises(ConversationNotFound):
             store.add_summary("missing", "x", from_seq=1, to_seq=1)
         say(store, "c", "x")
@@ -81,7 +81,7 @@ class TestSummaries(Contract):
         assert state(store) == before
         assert store.list_summaries("missing") == []
 
-    def test_of_branches(self, store: Driver) -> None:
+    def test_each_branch_has_its_own_summaries(self, store: Driver) -> None:
         require(store, "branches")
         messages = say(store, "c", "a", "b")
         store.add_summary("c", "of main", from_seq=messages[0].seq, to_seq=messages[1].seq)
@@ -96,7 +96,7 @@ class TestSummaries(Contract):
         assert [each.text for each in store.list_summaries("c")] == ["of main"]
         assert summary_text(store) == "of main"
 
-    def test_a_deleted_message_takes_those_that_cover_it(self, store: Driver) -> None:
+    def test_deleting_a_message_deletes_the_summaries_that_cover_it(self, store: Driver) -> None:
         messages = say(store, "c", *range(6))
         for number in (1, 3, 5):
             store.add_summary("c", f"to {number}", from_seq=messages[0].seq, to_seq=messages[number].seq)
@@ -109,7 +109,7 @@ class TestSummaries(Contract):
         assert store.list_summaries("c") == []
         assert summary_text(store) is None
 
-    def test_a_branch_that_does_not_read_it_keeps_its_own(self, store: Driver) -> None:
+    def test_deleting_a_message_keeps_summaries_of_branches_without_it(self, store: Driver) -> None:
         require(store, "branches")
         first, _ = say(store, "c", "a", "b")
         store.branch("c", at=first.id, branch_id="side")
@@ -120,7 +120,7 @@ class TestSummaries(Contract):
         assert store.delete_message("c", own.id).summaries == 1, "seq counts over all branches, reading does not"
         assert [each.text for each in store.list_summaries("c")] == ["of main"]
 
-    def test_one_behind_what_went_stays(self, store: Driver) -> None:
+    def test_removing_later_messages_keeps_a_summary(self, store: Driver) -> None:
         messages = say(store, "c", *range(4))
         store.add_summary("c", "kept", from_seq=messages[0].seq, to_seq=messages[1].seq)
         store.pop_message("c")
@@ -129,14 +129,14 @@ class TestSummaries(Contract):
         store.pop_message("c")
         assert store.list_summaries("c") == []
 
-    def test_clearing_takes_them_all(self, store: Driver) -> None:
+    def test_clearing_deletes_all_summaries(self, store: Driver) -> None:
         messages = say(store, "c", "a")
         store.add_summary("c", "x", from_seq=messages[0].seq, to_seq=messages[0].seq)
         assert store.clear_messages("c").summaries == 1
         assert store.list_summaries("c") == []
         assert summary_text(store) is None
 
-    def test_a_deleted_conversation_takes_them_all(self, store: Driver) -> None:
+    def test_deleting_a_conversation_deletes_all_summaries(self, store: Driver) -> None:
         messages = say(store, "c", "a")
         store.add_summary("c", "x", from_seq=messages[0].seq, to_seq=messages[0].seq)
         assert store.delete_conversation("c").summaries == 1

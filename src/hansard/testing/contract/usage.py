@@ -20,7 +20,7 @@ def spent(usage: Usage, day: int = 1) -> Message:
 class TestUsage(Contract):
     needs = ("our times",)
 
-    def test_by_day_user_agent_and_model(self, store: Driver) -> None:
+    def test_usage_adds_up_by_day_user_agent_and_model(self, store: Driver) -> None:
         usage = Usage(1, 2, 3, 4, 0.5, "m")
         store.append("c", [spent(usage), spent(usage), spent(usage, 2)], user_id="u", agent_id="a")
         store.append("d", [spent(usage), spent(Usage(1, model="n")), Message("user", "free")], user_id="u")
@@ -33,7 +33,7 @@ class TestUsage(Contract):
             UsageRow("2026-01-02", "u", "a", "m", 1, 1, 2, 3, 4, 0.5),
         ]
 
-    def test_of_some_days(self, store: Driver) -> None:
+    def test_usage_of_a_range_excludes_its_end(self, store: Driver) -> None:
         store.append("c", [spent(Usage(day), day) for day in (1, 2, 3, 4)])
         assert [row.input_tokens for row in store.usage(since="2026-01-02", until="2026-01-04")] == [2, 3]
         assert [row.input_tokens for row in store.usage(since=date(2026, 1, 4))] == [4]
@@ -41,7 +41,7 @@ class TestUsage(Contract):
         with pytest.raises(ValidationError):
             store.usage(since="yesterday")
 
-    def test_what_was_deleted_still_counts(self, store: Driver) -> None:
+    def test_usage_of_deleted_messages_still_counts(self, store: Driver) -> None:
         messages = store.append("c", [spent(Usage(number)) for number in (1, 2, 4, 8)], user_id="u").messages
         before = store.usage()
         store.delete_message("c", messages[0].id)
@@ -52,14 +52,14 @@ class TestUsage(Contract):
         assert store.usage() == before
         assert before[0].input_tokens == 15
 
-    def test_until_its_user_is_erased(self, store: Driver) -> None:
+    def test_erasing_a_user_removes_their_usage(self, store: Driver) -> None:
         store.append("c", spent(Usage(1)), user_id="u")
         store.append("d", spent(Usage(2)), user_id="v")
         store.delete_conversation("c")
         assert store.erase_user("u").usage_rows == 1
         assert [(row.user_id, row.input_tokens) for row in store.usage()] == [("v", 2)]
 
-    def test_a_change_takes_the_old_one_back(self, store: Driver) -> None:
+    def test_updating_usage_replaces_the_old_figures(self, store: Driver) -> None:
         id = store.append("c", spent(Usage(5, model="m"))).messages[0].id
         store.update_message("c", id, usage=Usage(7, model="m"))
         assert [(row.messages, row.input_tokens) for row in store.usage()] == [(1, 7)]
@@ -70,14 +70,14 @@ class TestUsage(Contract):
         store.update_message("c", id, usage=None)
         assert store.usage() == []
 
-    def test_a_duplicate_costs_nothing(self, store: Driver) -> None:
+    def test_a_duplicate_append_counts_once(self, store: Driver) -> None:
         require(store, "our ids")
         message = Message("assistant", "x", id="m", usage=Usage(3))
         for _ in range(3):
             store.append("c", message)
         assert [row.input_tokens for row in store.usage()] == [3]
 
-    def test_what_a_snapshot_stores_anew_counts_once(self, store: Driver) -> None:
+    def test_messages_that_a_snapshot_stores_again_count_once(self, store: Driver) -> None:
         require(store, "our ids")
         first, second = (Message("assistant", "x", id=id, usage=Usage(3, 4, cost=0.1, model="m")) for id in "ab")
         first, second = store.append("c", [first, second], user_id="u").messages
@@ -89,7 +89,7 @@ class TestUsage(Contract):
         store.replace_messages("c", [first])
         assert store.usage() == before, "what was deleted still counts"
 
-    def test_what_a_snapshot_says_of_usage_is_a_correction(self, store: Driver) -> None:
+    def test_usage_in_a_snapshot_corrects_the_stored_figures(self, store: Driver) -> None:
         require(store, "our ids")
         (stored,) = store.append("c", structs.replace(spent(Usage(5, model="m")), id="a")).messages
         store.replace_messages("c", [structs.replace(stored, usage=Usage(7, model="n"))])
@@ -100,20 +100,20 @@ class TestUsage(Contract):
         store.replace_messages("c", [structs.replace(stored, usage=None)])
         assert store.usage() == []
 
-    def test_a_fork_costs_nothing(self, store: Driver) -> None:
+    def test_a_fork_adds_no_usage(self, store: Driver) -> None:
         store.append("c", [spent(Usage(3)), spent(Usage(4))])
         before = store.usage()
         store.fork("c", new_id="d")
         assert store.usage() == before, "it was paid for once"
         assert store.get_messages("d")[0].usage == Usage(3)
 
-    def test_a_correction_after_a_handover(self, store: Driver) -> None:
+    def test_correcting_usage_after_a_change_of_owner_keeps_the_total(self, store: Driver) -> None:
         id = store.append("c", spent(Usage(5)), user_id="u").messages[0].id
         store.update_conversation("c", user_id="v")
         store.update_message("c", id, usage=Usage(7))
         assert sum(row.input_tokens for row in store.usage()) == 7, "nothing is lost between the two"
 
-    def test_the_owner_that_the_same_append_names(self, store: Driver) -> None:
+    def test_usage_counts_for_the_owner_named_in_the_same_append(self, store: Driver) -> None:
         say(store, "c", "x")
         store.append("c", spent(Usage(3)), user_id="u")
         assert [row.user_id for row in store.usage()] == ["u"]

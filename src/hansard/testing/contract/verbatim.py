@@ -65,14 +65,16 @@ def five_megabytes() -> tuple[str, list[int]]:
 
 class TestVerbatim(Contract):
     @rows("content", ODD.values(), ids=ODD)
-    def test_content(self, store: Driver, content: Any) -> None:
+    def test_every_json_value_is_returned_unchanged(self, store: Driver, content: Any) -> None:
         stored = say(store, "c", content)[0]
         assert facts(stored.content) == facts(content)
         assert facts(store.get_message("c", stored.id).content) == facts(content)
         assert facts(history(store, "c")) == facts([content])
         assert facts(store.update_message("c", stored.id, content=[content]).content) == facts([content])
 
-    def test_everything_at_once(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_one_batch_of_every_json_value_survives_reopening(
+        self, target: Target, store: Driver, mode: Mode, clock: Clock
+    ) -> None:
         stored = say(store, "c", *ODD.values())
         assert facts(history(store, "c")) == facts(list(ODD.values()))
         if store.capabilities.durability != "none":
@@ -80,12 +82,12 @@ class TestVerbatim(Contract):
             again = target.open(mode, clock=clock)
             assert facts(list(again.iter_messages("c"))) == facts(stored)
 
-    def test_a_text_and_its_json_are_two_things(self, store: Driver) -> None:
+    def test_a_text_is_not_confused_with_the_json_it_contains(self, store: Driver) -> None:
         say(store, "c", "1", 1, "[]", [], '"x"', "null", None)
         assert facts(history(store, "c")) == facts(["1", 1, "[]", [], '"x"', "null", None])
 
     @rows("format", ["text", "parts", "openai.chat", "one of my own"])
-    def test_format(self, store: Driver, format: str) -> None:
+    def test_every_format_is_stored_as_given(self, store: Driver, format: str) -> None:
         content = "x" if format == "text" else [{"type": "text", "text": "x"}]
         stored = store.append("c", Message("user", content, format=format)).messages[0]
         assert facts(store.get_message("c", stored.id)) == facts(stored)
@@ -93,7 +95,7 @@ class TestVerbatim(Contract):
         as_text = store.append("c", Message("user", "a string", format=format)).messages[0]
         assert facts(store.get_message("c", as_text.id)) == facts(as_text)
 
-    def test_every_field(self, store: Driver) -> None:
+    def test_every_field_of_a_message_is_stored(self, store: Driver) -> None:
         text = "ünï \0 😀 \"'"
         message = Message(
             "mcp_response",
@@ -118,7 +120,7 @@ class TestVerbatim(Contract):
         store.append("c", [Message("user", "x", metadata={}), Message("user", "x")])
         assert [message.metadata for message in store.get_messages("c")] == [{}, None]
 
-    def test_odd_ids(self, store: Driver) -> None:
+    def test_unusual_ids_are_distinct(self, store: Driver) -> None:
         odd = ["../../etc/passwd", "a/b\\c", "CON", "a:b|c?*", "ünï😀", "A", "a", ".", "..", " ", "%2e", "x" * 256]
         require(store, "our ids")
         for id in odd:
@@ -133,7 +135,7 @@ class TestVerbatim(Contract):
         assert store.stats().conversations == len(odd)
         assert store.check() == []
 
-    def test_odd_tenants_and_branches(self, store: Driver) -> None:
+    def test_unusual_names_of_tenants_and_branches_are_distinct(self, store: Driver) -> None:
         require(store, "branches")
         odd = ["../x", "A", "a", "ü😀", "x" * 256, "."]
         for tenant in odd:
@@ -146,7 +148,9 @@ class TestVerbatim(Contract):
             assert [each.id for each in store.tenant(tenant).list_branches("c")] == ["main", *odd]
         assert store.admin.tenants() == sorted(odd)
 
-    def test_five_megabytes(self, target: Target, store: Driver, mode: Mode, clock: Clock) -> None:
+    def test_five_megabytes_are_returned_unchanged(
+        self, target: Target, store: Driver, mode: Mode, clock: Clock
+    ) -> None:
         text, numbers = five_megabytes()
         stored = say(store, "c", text, {"numbers": numbers})
         assert len(json.dumps(stored[1].content)) > 2 * MEGABYTE
@@ -155,7 +159,7 @@ class TestVerbatim(Contract):
             store.close()
             assert history(target.open(mode, clock=clock), "c") == [text, {"numbers": numbers}]
 
-    def test_fifty_megabytes(self, store: Driver) -> None:
+    def test_fifty_megabytes_are_returned_unchanged(self, store: Driver) -> None:
         text = "0123456789 abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKL" * MEGABYTE
         say(store, "c", text)
         assert history(store, "c") == [text]

@@ -47,13 +47,13 @@ def prepare(store: Driver, write: str = "") -> int:
 
 class TestVersions(Contract):
     @rows("write", WRITES)
-    def test_each_write_counts(self, store: Driver, write: str) -> None:
+    def test_each_write_raises_the_version_by_one(self, store: Driver, write: str) -> None:
         version = prepare(store, write)
         WRITES[write](store)
         assert version_of(store, "c") == version + 1
 
     @rows("write", WRITES)
-    def test_the_expected_version_applies(self, store: Driver, write: str) -> None:
+    def test_a_write_at_the_expected_version_is_applied(self, store: Driver, write: str) -> None:
         require(store, "compare_and_swap")
         version = prepare(store, write)
         WRITES[write](store, expected_version=version)
@@ -61,7 +61,7 @@ class TestVersions(Contract):
         assert_exact(store, "c")
 
     @rows("write", WRITES)
-    def test_another_version_changes_nothing(self, store: Driver, write: str) -> None:
+    def test_a_write_at_another_version_changes_nothing(self, store: Driver, write: str) -> None:
         require(store, "compare_and_swap")
         version = prepare(store, write)
         before = state(store)
@@ -71,7 +71,7 @@ class TestVersions(Contract):
             assert (refused.value.expected, refused.value.actual) == (expected, version)
         assert state(store) == before
 
-    def test_what_does_not_count(self, store: Driver) -> None:
+    def test_flushes_summaries_and_records_do_not_raise_the_version(self, store: Driver) -> None:
         stored = store.append("c", Message("assistant", "", status="in_progress")).messages[0]
         version = version_of(store, "c")
         store.update_message("c", stored.id, content="growing")
@@ -86,7 +86,7 @@ class TestVersions(Contract):
         store.update_message("c", stored.id, status="in_progress")
         assert version_of(store, "c") == version + 2, "and so does its beginning anew"
 
-    def test_append_gives_the_version_to_expect_next(self, store: Driver) -> None:
+    def test_append_returns_the_version_to_expect_next(self, store: Driver) -> None:
         require(store, "compare_and_swap")
         version = 0
         for number in range(4):
@@ -106,7 +106,7 @@ class TestVersions(Contract):
                 write("missing", expected_version=0)
 
     @races
-    def test_only_one_of_many_wins(self, store: Driver) -> None:
+    def test_only_one_concurrent_compare_and_swap_wins(self, store: Driver) -> None:
         require(store, "compare_and_swap")
         version = prepare(store)
         calls = [
@@ -119,7 +119,7 @@ class TestVersions(Contract):
         assert_exact(store, "c")
 
     @races
-    def test_without_it_appends_never_conflict(self, store: Driver) -> None:
+    def test_appends_without_an_expected_version_never_conflict(self, store: Driver) -> None:
         calls = [lambda each, number=number: each.append("c", Message("user", number)) for number in range(12)]
         results = store.together(calls)
         assert [result for result in results if isinstance(result, BaseException)] == []

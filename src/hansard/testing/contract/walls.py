@@ -26,7 +26,7 @@ VIEWS: dict[str, Callable[..., Driver]] = {
 }
 
 
-def keep_a_secret(store: Driver) -> None:
+def store_a_secret(store: Driver) -> None:
     """A conversation in which everything that a conversation can have holds the secret."""
     who = Participant("user", "bob", SECRET)
     messages = [
@@ -47,9 +47,9 @@ def keep_a_secret(store: Driver) -> None:
 class TestWalls(Contract):
     needs = ("our ids",)
 
-    def test_no_method_crosses(self, store: Driver, subtests: pytest.Subtests) -> None:
-        keep_a_secret(store)
-        before = self._behind(store)
+    def test_no_method_reads_or_changes_another_view(self, store: Driver, subtests: pytest.Subtests) -> None:
+        store_a_secret(store)
+        before = self._hidden_state(store)
         for number, name in enumerate(each for each in CALLS if supported(store, each)):
             with subtests.test(name):
                 for kind, view in VIEWS.items():
@@ -59,10 +59,10 @@ class TestWalls(Contract):
                     except HansardError as error:
                         shown = [str(error), error.details]
                     assert SECRET not in repr(shown), kind
-                assert self._behind(store) == before
+                assert self._hidden_state(store) == before
         assert history(store, ID) == [SECRET, picture(1)]
 
-    def _behind(self, store: Driver) -> Any:
+    def _hidden_state(self, store: Driver) -> Any:
         """What is behind the wall: without what others have made, which the tenant's own store sees too."""
         for each in store.list_conversations(archived=None).items:
             if each.user_id != OWNER:
@@ -70,10 +70,10 @@ class TestWalls(Contract):
         return state(store), state(store.user(OWNER))
 
     @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-    def test_what_is_behind_looks_as_if_it_were_not_there(
+    def test_errors_do_not_show_whether_a_conversation_exists(
         self, store: Driver, view: Callable[[Driver], Driver]
     ) -> None:
-        keep_a_secret(store)
+        store_a_secret(store)
         outside = view(store)
         for call in (
             lambda id: outside.update_conversation(id, title="x"),
@@ -93,7 +93,7 @@ class TestWalls(Contract):
             assert errors[0] == errors[1], "the error tells that there is something"
 
     def test_another_users_id_cannot_be_taken(self, store: Driver) -> None:
-        keep_a_secret(store)
+        store_a_secret(store)
         eve = store.user("eve")
         for write in (
             lambda: eve.append(ID, Message("user", "x")),
@@ -105,8 +105,8 @@ class TestWalls(Contract):
                 write()
         assert history(store, ID) == [SECRET, picture(1)]
 
-    def test_cursors_widen_nothing(self, store: Driver) -> None:
-        keep_a_secret(store)
+    def test_a_cursor_of_another_view_reads_nothing(self, store: Driver) -> None:
+        store_a_secret(store)
         say(store, "newer", "x", user_id=OWNER)
         cursor = store.get_message(ID, MESSAGE).cursor
         listing = store.list_conversations(limit=1).next_cursor
@@ -117,8 +117,8 @@ class TestWalls(Contract):
                 records = store.records.scan(limit=1).next_cursor
                 assert view(store).records.scan(after=records).items == []
 
-    def test_filters_widen_nothing(self, store: Driver) -> None:
-        keep_a_secret(store)
+    def test_filters_show_nothing_of_another_user(self, store: Driver) -> None:
+        store_a_secret(store)
         eve = store.user("eve")
         with pytest.raises(ValidationError):
             eve.list_conversations(user_id=OWNER)
@@ -128,7 +128,7 @@ class TestWalls(Contract):
         with pytest.raises(ValidationError):
             eve.create_conversation("mine", user_id=OWNER)
 
-    def test_a_view_cannot_be_left(self, store: Driver) -> None:
+    def test_a_view_cannot_open_another_view(self, store: Driver) -> None:
         for view in (store.tenant("a"), store.user("u"), store.tenant("a").user("u")):
             with pytest.raises(Denied):
                 view.tenant("b")
@@ -144,15 +144,15 @@ class TestWalls(Contract):
                     call()
             assert view.user("u").user_id == "u"
 
-    def test_closing_a_view_closes_nothing(self, store: Driver) -> None:
+    def test_closing_a_view_leaves_the_store_open(self, store: Driver) -> None:
         store.user("u").close()
         store.tenant("t").close()
         say(store, "c", "x")
         assert history(store, "c") == ["x"]
 
-    def test_blobs(self, store: Driver) -> None:
+    def test_a_user_reads_only_blobs_of_their_messages(self, store: Driver) -> None:
         require(store, "blobs")
-        keep_a_secret(store)
+        store_a_secret(store)
         ref = store.get_messages(ID, blobs="refs")[1].blobs[0]
         mine = say(store.user("eve"), "mine", "x")[0]
         with pytest.raises(NotFound):
@@ -165,14 +165,14 @@ class TestWalls(Contract):
         id = store.get_messages(ID)[1].id
         assert store.user(OWNER).blobs.get(ref.sha256, conversation_id=ID, message_id=id) == data(1)
 
-    def test_the_same_bytes_in_two_tenants(self, store: Driver) -> None:
+    def test_equal_blobs_of_two_tenants_are_independent(self, store: Driver) -> None:
         require(store, "blobs")
         for tenant in ("one", "two"):
             say(store.tenant(tenant), "c", picture(1))
         assert store.tenant("one").delete_conversation("c").blobs == 1, "as if the other did not exist"
         assert history(store.tenant("two"), "c") == [picture(1)]
 
-    def test_a_conversation_handed_over(self, store: Driver) -> None:
+    def test_a_change_of_owner_moves_the_conversation_to_the_new_view(self, store: Driver) -> None:
         say(store.user("u"), "c", "x")
         store.update_conversation("c", user_id="v")
         assert store.user("u").get_conversation("c") is None
@@ -183,22 +183,22 @@ class TestWalls(Contract):
         with pytest.raises(ValidationError):
             store.user("v").update_conversation("c", user_id=None)
 
-    def test_what_has_no_owner_is_no_users(self, store: Driver) -> None:
+    def test_no_user_sees_a_conversation_without_an_owner(self, store: Driver) -> None:
         say(store, "c", "x")
         assert store.user("u").get_conversation("c") is None
         with pytest.raises(ConversationNotFound):
             say(store.user("u"), "c", "y")
         assert history(store, "c") == ["x"]
 
-    def test_usage_of_a_user(self, store: Driver) -> None:
-        keep_a_secret(store)
+    def test_a_user_sees_only_their_usage(self, store: Driver) -> None:
+        store_a_secret(store)
         assert [row.input_tokens for row in store.user(OWNER).usage()] == [7]
         assert store.user("eve").usage() == []
         assert store.tenant("evil").usage() == []
 
-    def test_a_user_works_alone(self, store: Driver) -> None:
+    def test_a_user_has_full_use_of_their_conversations(self, store: Driver) -> None:
         """Everything that a user's view may do, it does as the whole store does."""
-        keep_a_secret(store)
+        store_a_secret(store)
         eve = store.user("eve")
         say(eve, "mine", "a", "b")
         found = store.get_conversation("mine")

@@ -42,7 +42,7 @@ class Tail:
 class TestWatch(Contract):
     needs = ("watch",)
 
-    def test_from_a_place(self, store: Driver) -> None:
+    def test_watching_starts_after_an_id_or_a_cursor(self, store: Driver) -> None:
         messages = say(store, "c", *range(5))
 
         async def watch(inner: Store) -> None:
@@ -52,7 +52,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_as_it_arrives(self, store: Driver) -> None:
+    def test_messages_are_delivered_as_they_arrive(self, store: Driver) -> None:
         last = say(store, "c", "old")[0]
 
         async def watch(inner: Store) -> None:
@@ -67,7 +67,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_from_now(self, store: Driver) -> None:
+    def test_watching_without_a_position_starts_now(self, store: Driver) -> None:
         say(store, "c", "old")
 
         async def watch(inner: Store) -> None:
@@ -81,7 +81,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_of_a_conversation_that_is_not_there_yet(self, store: Driver) -> None:
+    def test_a_conversation_may_be_watched_before_it_exists(self, store: Driver) -> None:
         async def watch(inner: Store) -> None:
             async with Tail(inner.watch("later")) as tail:
                 waiting = asyncio.ensure_future(tail.next())
@@ -95,7 +95,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_a_message_in_progress_comes_again(self, store: Driver) -> None:
+    def test_a_message_in_progress_is_delivered_at_each_update(self, store: Driver) -> None:
         last = say(store, "c", "question")[0]
 
         async def watch(inner: Store) -> None:
@@ -113,7 +113,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_a_tail_that_was_cut_off_in_the_middle_of_a_message(self, store: Driver) -> None:
+    def test_resuming_within_a_message_delivers_the_missed_update(self, store: Driver) -> None:
         say(store, "c", "question")
         id = store.append_message("c", "assistant", "He", status="in_progress")
         cursor = store.get_message("c", id).cursor
@@ -131,7 +131,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_a_tail_that_was_cut_off_before_the_end_of_a_message(self, store: Driver) -> None:
+    def test_resuming_after_a_message_ended_delivers_its_final_state(self, store: Driver) -> None:
         say(store, "c", "question")
         id = store.append_message("c", "assistant", "He", status="in_progress")
         begun = store.get_message("c", id).cursor
@@ -147,7 +147,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_a_message_in_progress_of_which_nothing_was_missed(self, store: Driver) -> None:
+    def test_resuming_delivers_a_message_in_progress_only_if_updated(self, store: Driver) -> None:
         id = store.append_message("c", "assistant", "He", status="in_progress")
         cursors = [store.get_message("c", id).cursor]
         store.update_message("c", id, content="Hell")
@@ -161,7 +161,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_a_tail_that_begins_in_the_middle_of_a_message(self, store: Driver) -> None:
+    def test_watching_starts_within_a_message_in_progress(self, store: Driver) -> None:
         id = store.append_message("c", "assistant", "He", status="in_progress")
 
         async def watch(inner: Store) -> None:
@@ -176,7 +176,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_several_watchers(self, store: Driver) -> None:
+    def test_several_watchers_each_see_every_message(self, store: Driver) -> None:
         last = say(store, "c", "old")[0]
 
         async def watch(inner: Store) -> None:
@@ -191,7 +191,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_a_long_backlog(self, store: Driver) -> None:
+    def test_a_long_backlog_is_delivered_in_full(self, store: Driver) -> None:
         first = say(store, "c", *range(350))[0]
 
         async def watch(inner: Store) -> None:
@@ -200,7 +200,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_of_a_branch(self, store: Driver) -> None:
+    def test_watching_a_branch_delivers_only_its_messages(self, store: Driver) -> None:
         require(store, "branches")
         first = say(store, "c", "a", "b")[0]
         store.branch("c", at=first.id, branch_id="side", activate=False)
@@ -213,7 +213,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_other_handles_writes(self, target: Target, store: Driver) -> None:
+    def test_writes_of_another_handle_are_delivered(self, target: Target, store: Driver) -> None:
         require(store, "shared")
         last = say(store, "c", "old")[0]
         other = target.open("blocking")
@@ -227,7 +227,7 @@ class TestWatch(Contract):
 
         store.scenario(watch)
 
-    def test_other_processes_writes(self, target: Target, store: Driver) -> None:
+    def test_writes_of_another_process_are_delivered(self, target: Target, store: Driver) -> None:
         require(store, "shared")
         url = require_url(target)
         last = say(store, "c", "old")[0]
@@ -241,7 +241,7 @@ class TestWatch(Contract):
 
         assert store.scenario(watch) == [f"batch w.{number}.{part}" for number in range(2) for part in range(2)]
 
-    def test_waiting_is_a_hint_that_is_never_late(self, store: Driver) -> None:
+    def test_wait_returns_for_every_write_since_the_given_mark(self, store: Driver) -> None:
         say(store, "c", "old")
 
         async def wait(inner: Store) -> None:
@@ -260,7 +260,7 @@ class TestWatch(Contract):
 
         store.scenario(wait)
 
-    def test_a_foreign_cursor(self, store: Driver) -> None:
+    def test_a_cursor_of_another_conversation_is_refused(self, store: Driver) -> None:
         foreign = say(store, "other", "x")[0].cursor
         with pytest.raises(ValidationError):
             next(store.watch("c", after=foreign))

@@ -43,7 +43,7 @@ class TestWindows(Contract):
         for messages, first in ((9, 0), (8, 1), (7, 4), (6, 4), (5, 4), (3, 6), (2, 8), (1, 8)):
             assert shape(store.window("c", messages=messages)) == whole[first:], messages
 
-    def test_turns(self, store: Driver) -> None:
+    def test_a_window_of_turns_is_whole(self, store: Driver) -> None:
         store.append("c", TALK)
         assert shape(store.window("c", turns=1)) == ["again", "assistant", "tool", "done"]
         assert len(store.window("c", turns=2)) == len(TALK)
@@ -54,7 +54,7 @@ class TestWindows(Contract):
         # What is stored stays unrepaired.
         assert len(store.get_messages("c")) == 3
 
-    def test_of_a_branch(self, store: Driver) -> None:
+    def test_a_window_reads_one_branch(self, store: Driver) -> None:
         require(store, "branches")
         stored = store.append("c", TALK).messages
         store.branch("c", at=stored[2].id)
@@ -64,9 +64,9 @@ class TestWindows(Contract):
     @rows(
         "content", [{"type": {"a": 1}}, {"tool_calls": 5}, {"tool_calls": [1]}, {"type": ["tool_use"]}, None, 1, [[]]]
     )
-    def test_any_content_passes(self, store: Driver, content: Any) -> None:
+    def test_a_window_accepts_any_content(self, store: Driver, content: Any) -> None:
         say(store, "c", content)
         assert contents(store.window("c")) == [content]
 
-    def test_nothing(self, store: Driver) -> None:
+    def test_a_window_of_a_missing_conversation_is_empty(self, store: Driver) -> None:
         assert store.window("missing") == []
