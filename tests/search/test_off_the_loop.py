@@ -30,7 +30,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[threading.Thread]]:
     """The threads on which the parts of a search ran."""
     ran: dict[str, set[threading.Thread]] = {}
-    for place, name in ((ranking, "ranked"), (scan, "_matching"), (search_modes, "_take"), (search_modes, "_still_embedded")):
+    for place, name in (
+        (ranking, "ranked"),
+        (scan, "_matching"),
+        (search_modes, "_take"),
+        (search_modes, "_still_embedded"),
+    ):
         monkeypatch.setattr(place, name, _noting(getattr(place, name), ran.setdefault(name, set())))
     return ran
 
