@@ -35,9 +35,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(content.splitlines(), 1):
         entry = json.loads(line)
-        seal = f',"check":"{entry["check"]}"}}'.encode()
-        assert line.endswith(seal)
-        assert zlib.crc32(line.removesuffix(seal), number) == int(entry["check"], 16)
+        make_line = f',"check":"{entry["check"]}"}}'.encode()
+        assert line.endswith(make_line)
+        assert zlib.crc32(line.removesuffix(make_line), number) == int(entry["check"], 16)
         found.append(entry)
     return found
 

@@ -138,7 +138,7 @@ def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
     line = path.read_bytes().replace(b'"hansard":1', b'"hansard":9')
     from hansard.backends.files import line_format
 
-    path.write_bytes(line_format.seal(line[: line.rindex(b',"check"')] + b"}", 1))
+    path.write_bytes(line_format.make_line(line[: line.rindex(b',"check"')] + b"}", 1))
     with kit.connect(tmp_path) as store:
         with pytest.raises(FormatMismatch, match="format 9"):
             store.get_conversation("c")

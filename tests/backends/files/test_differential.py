@@ -43,8 +43,8 @@ class Machine(Comparison):
             self.target.where = f"file://{self.target.folder}?durability=process&mode={mode}"
             handle = self.target.open(self.mode, clock=self.clock, limits=LIMITS)
             common = handle.backend.storage.common  # type: ignore[attr-defined]
-            common.spaces._most = 60
-            common.tenants._most = 1
+            common.spaces._max_weight = 60
+            common.tenants._max_weight = 1
             self.handles.append(handle)
 
     @rule(conversation=CONVERSATIONS, agent=AGENTS, handle=st.integers(0, 1), wait=st.sampled_from(WAITS))

@@ -45,7 +45,7 @@ def edit(path: Path, old: bytes, new: bytes) -> None:
     found = [line[: line.rindex(b',"check"')] + b"}" for line in path.read_bytes().splitlines()]
     changed = [line.replace(old, new) for line in found]
     assert changed != found
-    path.write_bytes(b"".join(line_format.seal(line, number) for number, line in enumerate(changed, 1)))
+    path.write_bytes(b"".join(line_format.make_line(line, number) for number, line in enumerate(changed, 1)))
 
 
 # --- losing it --------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_what_the_index_has_is_not_read_again(tmp_path: Path, monkeypatch: pytes
 def test_little_memory_changes_no_answer(tmp_path: Path) -> None:
     expected = fill(tmp_path)
     common = SharedResources(tmp_path, durable=False, snapshots=False, timeout=10)
-    common.spaces._most = common.tenants._most = 1
+    common.spaces._max_weight = common.tenants._max_weight = 1
     with sync.Store.over(FilesBackend(common, blocking=True)) as store:
         assert state(store) == expected
         for number in range(20):
@@ -504,7 +504,7 @@ def test_a_purge_takes_what_the_index_said_of_titles(tmp_path: Path) -> None:
 def test_the_latest_deletion_counts_whatever_the_order_of_lines() -> None:
     state, now = TenantLogState(), utc_now()
     for at in (now, now - timedelta(hours=1)):
-        line = line_format.seal(b'{"tombstones":{"d":"%b"}}' % at.isoformat().encode(), 1)
+        line = line_format.make_line(b'{"tombstones":{"d":"%b"}}' % at.isoformat().encode(), 1)
         state.apply(line, 0)
     assert state.tombstones == {"d": now}
 
@@ -519,7 +519,7 @@ def test_a_lock_that_keeps_a_deletion_from_its_end_is_told_of_as_unknown(
         def busy(*_: object) -> int:
             raise TimedOut("another writer has held the records for too long")
 
-        monkeypatch.setattr(RecordJournal, "forget", busy)
+        monkeypatch.setattr(RecordJournal, "delete_conversation_records", busy)
         with pytest.raises(Unavailable) as caught:
             store.delete_conversation("c")
         assert caught.value.outcome == "unknown"
@@ -644,10 +644,10 @@ def test_a_listing_walks_an_index_and_sorts_nothing(tmp_path: Path, sort: str, o
     values = [*(["x"] if owner else []), 1, "a", 2, "b"]
     with contextlib.closing(sqlite3.connect(index_of(tmp_path))) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values * (2 if sort == "updated_at" else 1)).fetchall()
-    told = "\n".join(row[3] for row in plan)
-    assert "TEMP B-TREE" not in told, told
-    assert "SCAN conversations\n" not in told + "\n", told
-    assert "USING INDEX by_" in told, told
+    described = "\n".join(row[3] for row in plan)
+    assert "TEMP B-TREE" not in described, described
+    assert "SCAN conversations\n" not in described + "\n", described
+    assert "USING INDEX by_" in described, described
 
 
 # --- what is kept in mind ---------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs
             waiting = pool.submit(READERS[reader], store)
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.5)
-            assert tenant.records("").forget("c", utc_now()) == 1
+            assert tenant.records("").delete_conversation_records("c", utc_now()) == 1
             with tenant.log._file.writing(), tenant.index.writing():
                 away.rename(journal)
         waiting.result()
@@ -208,13 +208,13 @@ def test_a_purge_leaves_what_is_being_written(tmp_path: Path, monkeypatch: pytes
 def test_who_adds_a_blob_does_not_wait_for_a_look_at_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, looked = threading.Event(), threading.Event()
+    started, may_go_on = threading.Event(), threading.Event()
     compare = Catalog._compare
 
     def slowly(catalog: Catalog) -> None:
         # As if a look at very many conversations were under way.
-        looks.set()
-        assert looked.wait(PATIENCE)
+        started.set()
+        assert may_go_on.wait(PATIENCE)
         compare(catalog)
 
     def picture(letter: str) -> list[Message]:
@@ -224,9 +224,9 @@ def test_who_adds_a_blob_does_not_wait_for_a_look_at_everything(
         store.append("c", picture("A"))
         monkeypatch.setattr(Catalog, "_compare", slowly)
         going = pool.submit(store.delete_conversation, "c")
-        assert looks.wait(PATIENCE)
+        assert started.wait(PATIENCE)
         pool.submit(store.append, "d", picture("B")).result(PATIENCE)
-        looked.set()
+        may_go_on.set()
         assert going.result().blobs == 1
 
 

@@ -30,15 +30,15 @@ def backup(common: SharedResources, target: Path) -> None:
 
 
 def _copy_tenant(tenant: Tenant, target: Layout, writes: Disk) -> None:
-    with tenant.staying() as is_there:
-        if is_there:
+    with tenant.lock_shared() as exists:
+        if exists:
             _copy(tenant, target, writes)
 
 
 def _copy(tenant: Tenant, target: Layout, writes: Disk) -> None:
     writes.make_folder(target.locks)
     # As long as this is held, no blob goes.
-    with tenant.blobs.staying():
+    with tenant.blobs.lock_shared():
         names = tenant.catalog().names()
         tenant.log.copy_to(target.log, writes)
         for space in tenant.spaces():

@@ -24,7 +24,7 @@ from hansard.model import EPOCH, to_micros
 _LATEST = 4_102_444_800_000_000
 """The year 2100, in microseconds: file systems differ in what lies beyond."""
 
-_PATIENCE = 1.0
+_REMOVAL_TIMEOUT = 1.0
 """How long to wait before blobs are left to the next sweep: a backup may be under way."""
 
 
@@ -34,24 +34,24 @@ class BlobFiles:
         self._disk = writes
         self._locks = locks
 
-    def staying(self) -> contextlib.AbstractContextManager[int]:
+    def lock_shared(self) -> contextlib.AbstractContextManager[int]:
         """While this is held, no blob goes."""
         return self._hold(shared=True)
 
-    def _hold(self, *, shared: bool = False, patience: float | None = None) -> contextlib.AbstractContextManager[int]:
+    def _hold(self, *, shared: bool = False, timeout: float | None = None) -> contextlib.AbstractContextManager[int]:
         self._disk.make_folder(self._layout.locks)
-        return self._locks.hold(self._layout.lock("_blobs"), "the blobs", shared=shared, patience=patience)
+        return self._locks.hold(self._layout.lock("_blobs"), "the blobs", shared=shared, timeout=timeout)
 
     @contextlib.contextmanager
     def adding(self, blobs: Mapping[str, bytes]) -> Iterator[None]:
         """While a write that refers to blobs is under way; these are stored first."""
-        with self.staying():
+        with self.lock_shared():
             for sha256, data in blobs.items():
                 self._store(sha256, data, EPOCH)
             yield
 
     def put(self, sha256: str, data: bytes, keep_until: datetime) -> None:
-        with self.staying():
+        with self.lock_shared():
             path = self._store(sha256, data, keep_until)
             if path.stat().st_mtime_ns < _nanos(keep_until):
                 os.utime(path, ns=(_nanos(keep_until), _nanos(keep_until)))
@@ -82,14 +82,14 @@ class BlobFiles:
         existing = [path for sha256 in filter(_is_digest, candidates) if (path := self._layout.blob(sha256)).exists()]
         if not existing:
             return 0
-        with self._hold(patience=_PATIENCE):
+        with self._hold(timeout=_REMOVAL_TIMEOUT):
             needed = used()
-            lost = [path for path in existing if path.name not in needed and _is_over(path, now)]
-            for path in lost:
+            removable = [path for path in existing if path.name not in needed and _is_over(path, now)]
+            for path in removable:
                 self._disk.remove(path)
                 with contextlib.suppress(OSError):
                     path.parent.rmdir()
-        return len(lost)
+        return len(removable)
 
     def all(self) -> Iterator[tuple[str, int]]:
         """Every blob and its size."""

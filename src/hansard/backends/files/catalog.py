@@ -55,7 +55,7 @@ class Catalog:
         A private index is compared each time: nobody else writes to it.
         """
         if wait:
-            self._journals.patiently(lambda: self._sync(again=again))
+            self._journals.retry_while_moving(lambda: self._sync(again=again))
         else:
             self._sync(again=again)
 
@@ -64,21 +64,21 @@ class Catalog:
         if again or not self._index.is_synced:
             self._compare()
         elif marked:
-            self._look_at(marked)
+            self._update_all(marked)
         if marked and self._index.is_synced:
             for name in marked:
                 self._unmark(name)
 
     def _compare(self) -> None:
         with self._index.synchronising():
-            self._look_at(self._changed())
+            self._update_all(self._changed())
 
-    def _look_at(self, names: Iterable[str]) -> None:
+    def _update_all(self, names: Iterable[str]) -> None:
         names = iter(names)
         while chunk := list(islice(names, _BATCH)):
             with self._index.writing():
                 for name in chunk:
-                    self._look(name)
+                    self._update(name)
 
     def _changed(self) -> Iterator[str]:
         """The journals that are not as the index knows them."""
@@ -88,17 +88,17 @@ class Catalog:
             for file in files_in(self._layout.home / folder, ENDING):
                 name = file.name.removesuffix(ENDING)
                 try:
-                    facts = file.stat()
+                    file_stat = file.stat()
                 except FileNotFoundError:
                     continue  # it is on its way, and still among the known ones
-                if known.pop(name, None) != (folder, inode_of(facts), facts.st_size, facts.st_mtime_ns):
+                if known.pop(name, None) != (folder, inode_of(file_stat), file_stat.st_size, file_stat.st_mtime_ns):
                     yield name
         yield from known
 
     def _unmark(self, name: str) -> None:
         """Takes away the mark of a journal that the index knows. One that is being written just now keeps its mark."""
         lock = self._layout.lock(name)
-        with contextlib.suppress(TimedOut, OSError), self._journals.locks.hold(lock, "a conversation", patience=0.0):
+        with contextlib.suppress(TimedOut, OSError), self._journals.locks.hold(lock, "a conversation", timeout=0.0):
             (known,) = self._rows("file_of", name) or (None,)
             if known is not None and _is_same_file(self._layout.journal(known[0], name), known[1:]):
                 self._index.unmark(name)
@@ -106,7 +106,7 @@ class Catalog:
                 self._index.unmark(name)
                 lock.unlink()
 
-    def _look(self, name: str) -> None:
+    def _update(self, name: str) -> None:
         if self._journals.save(name) is not None:
             return
         target = self._journals.open(name, wait=False)
@@ -168,7 +168,7 @@ class Catalog:
         """Conversations that have expired, and deletions that somebody began and did not finish."""
         return [id for (id,) in self._rows("overdue", to_micros(context.horizon))]
 
-    def held(self, digests: Iterable[str]) -> Collection[str]:
+    def referenced_blobs(self, digests: Iterable[str]) -> Collection[str]:
         """Those of these blobs that a message refers to."""
         with self._index.connection(current=True) as connection:
             return {each for each in digests if connection.execute(QUERIES["is_held"], (each,)).fetchone()}

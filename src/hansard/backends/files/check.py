@@ -25,18 +25,18 @@ from hansard.model import Message, Problem, from_micros
 
 
 def check(common: SharedResources, tenant: str | None) -> Iterator[Problem | int]:
-    looked = 0
-    for each in maintenance.chosen(common, tenant):
-        yield from _check_beside(each)
+    checked = 0
+    for each in maintenance.selected_tenants(common, tenant):
+        yield from _check_tenant_data(each)
         for found in _check_conversations(each):
             if isinstance(found, int):
-                looked += found
-                yield looked
+                checked += found
+                yield checked
             else:
                 yield found
     if tenant is None:
         yield from _check_root(common)
-    yield looked
+    yield checked
 
 
 def _check_root(common: SharedResources) -> Iterator[Problem]:
@@ -57,22 +57,22 @@ def _check_conversations(tenant: Tenant) -> Iterator[Problem | int]:
             if name in seen and tenant.layout.journal(seen[name], name).exists():
                 yield Problem(f"{tenant.id}/{folder}/{file.name}", f"it lies in the folder {seen[name]!r} too")
             seen[name] = folder
-            yield from _settled(tenant, name, partial(_look_at_conversation, tenant, folder, name))
+            yield from _confirmed_problems(tenant, name, partial(_check_conversation, tenant, folder, name))
             yield 1
 
 
-def _settled(tenant: Tenant, name: str, look: Callable[[], Iterator[Problem]]) -> list[Problem]:
+def _confirmed_problems(tenant: Tenant, name: str, find_problems: Callable[[], Iterator[Problem]]) -> list[Problem]:
     """What is wrong, and still is while nobody writes: a write under way looks like one that was cut off."""
-    problems = list(look())
+    problems = list(find_problems())
     if not problems:
         return []
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(FileNotFoundError):
             stack.enter_context(tenant.journals.locks.hold(tenant.layout.lock(name), "a journal", flags=disk.READ))
-        return list(look())
+        return list(find_problems())
 
 
-def _look_at_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Problem]:
+def _check_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Problem]:
     path = tenant.layout.journal(folder, name)
     problems, replayed = _replay(path, JournalReplay)
     yield from problems
@@ -83,12 +83,12 @@ def _look_at_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Pr
         yield Problem(str(path), f"it holds conversation {state.id!r}, which belongs into another file")
     if state.deleted_at is not None:
         yield Problem(str(path), "the conversation was deleted, but not to the end: purge() does the rest")
-    elif state.head is None:
+    elif state.conversation_state is None:
         yield Problem(str(path), "it ends before it says what it holds")
     else:
         places = {id: place for id, place in replayed.places.items() if place is not None}
         yield from _check_index(tenant, name, replayed)
-        yield from rules.audit(f"{tenant.id}/{state.id}", state.head, _as_messages(places))
+        yield from rules.audit(f"{tenant.id}/{state.id}", state.conversation_state, _as_messages(places))
         for sha256 in sorted({digest for place in places.values() for digest in place.digests}):
             if not tenant.layout.blob(sha256).exists():
                 yield Problem(f"{tenant.id}/{state.id}", f"blob {sha256} is missing")
@@ -113,14 +113,14 @@ def _check_index(tenant: Tenant, name: str, replayed: JournalReplay) -> Iterator
     ):
         if tenant.index.is_synced and not tenant.layout.marker(name).exists():
             yield Problem(where, "the index is behind its journal: run `hansard reindex`")
-    elif not _says_the_same(row, known, replayed):
+    elif not _is_equal(row, known, replayed):
         yield Problem(where, "the index does not say what its journal says: run `hansard reindex`")
 
 
-def _says_the_same(row: IndexRow, known: list[tuple[Any, ...]], replayed: JournalReplay) -> bool:
+def _is_equal(row: IndexRow, known: list[tuple[Any, ...]], replayed: JournalReplay) -> bool:
     found = {id: tuple(rest[:-1]) for id, *rest in known}
-    said = {id: place[:-1] for id, place in replayed.places.items() if place is not None}
-    return found == said and row.state.head == replayed.state.head
+    expected = {id: place[:-1] for id, place in replayed.places.items() if place is not None}
+    return found == expected and row.state.conversation_state == replayed.state.conversation_state
 
 
 def _as_messages(places: dict[str, IndexedMessage]) -> list[tuple[int, Message]]:
@@ -151,18 +151,18 @@ def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None
 # --- beside them ------------------------------------------------------------------------------------------------------
 
 
-def _check_beside(tenant: Tenant) -> Iterator[Problem]:
+def _check_tenant_data(tenant: Tenant) -> Iterator[Problem]:
     paths = tenant.layout
     if not paths.log.exists():
         yield Problem(str(paths.home), f"{TENANT} is missing, and with it tombstones and the usage of what was deleted")
-    yield from _settled(tenant, "_tenant", lambda: iter(_replay(paths.log, TenantLogState)[0]))
+    yield from _confirmed_problems(tenant, "_tenant", lambda: iter(_replay(paths.log, TenantLogState)[0]))
     for file in files_in(paths.records, ENDING):
         path = paths.records / file.name
-        yield from _settled(tenant, "_records." + path.stem, partial(_look_at_records, path))
+        yield from _confirmed_problems(tenant, "_records." + path.stem, partial(_check_records, path))
     yield from _check_blobs(tenant)
 
 
-def _look_at_records(path: Path) -> Iterator[Problem]:
+def _check_records(path: Path) -> Iterator[Problem]:
     return iter(_replay(path, RecordJournalState)[0])
 
 

@@ -63,9 +63,9 @@ def _prepare(common: SharedResources) -> None:
         root = common.root
         if root.exists() and not root.is_dir():
             raise ValidationError(f"{root} is not a folder")
-        sign = root / ROOT
-        if sign.exists():
-            _check(sign)
+        format_file = root / ROOT
+        if format_file.exists():
+            _check(format_file)
             return
         if root.is_dir() and not _is_empty(root):
             raise FormatMismatch(
@@ -74,7 +74,7 @@ def _prepare(common: SharedResources) -> None:
                 wanted=str(line_format.FORMAT),
             )
         common.disk.make_folder(root)
-        common.disk.replace(sign, [msgspec.json.encode(FolderFormat("hansard", line_format.FORMAT)) + b"\n"])
+        common.disk.replace(format_file, [msgspec.json.encode(FolderFormat("hansard", line_format.FORMAT)) + b"\n"])
 
 
 def _is_empty(root: Path) -> bool:
@@ -82,9 +82,9 @@ def _is_empty(root: Path) -> bool:
     return all(path.name.startswith(ROOT) for path in root.iterdir())
 
 
-def _check(sign: Path) -> None:
+def _check(format_file: Path) -> None:
     try:
-        found = msgspec.json.decode(sign.read_bytes(), type=FolderFormat)
+        found = msgspec.json.decode(format_file.read_bytes(), type=FolderFormat)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"{sign} is damaged: {error}", where=str(sign)) from error
-    line_format.check_format(found.format, str(sign))
+        raise Corrupt(f"{format_file} is damaged: {error}", where=str(format_file)) from error
+    line_format.check_format(found.format, str(format_file))

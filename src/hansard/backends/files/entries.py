@@ -193,9 +193,9 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
 # --- what changed -----------------------------------------------------------------------------------------------------
 
 
-def set_head(entry: JournalEntry, before: ConversationState | None, after: ConversationState) -> None:
+def set_state(entry: JournalEntry, before: ConversationState | None, after: ConversationState) -> None:
     """Puts the difference between two heads into an entry."""
-    entry.conversation = _facts(before.conversation if before else None, after.conversation)
+    entry.conversation = _changed_fields(before.conversation if before else None, after.conversation)
     if before is None or before.seq != after.seq:
         entry.seq = after.seq
     if after.has_tombstones != (before is not None and before.has_tombstones):
@@ -209,7 +209,7 @@ def set_head(entry: JournalEntry, before: ConversationState | None, after: Conve
             entry.counts[id] = branch.count
 
 
-def _facts(before: Conversation | None, after: Conversation) -> ChangedFields | UnsetType:
+def _changed_fields(before: Conversation | None, after: Conversation) -> ChangedFields | UnsetType:
     if before is after:
         return UNSET
     base = before or Conversation(after.id)
@@ -222,6 +222,6 @@ def _facts(before: Conversation | None, after: Conversation) -> ChangedFields | 
     return ChangedFields(**changed) if changed else UNSET
 
 
-def with_facts(conversation: Conversation | None, id: str, facts: ChangedFields) -> Conversation:
-    changed = {name: value for name in ChangedFields.__struct_fields__ if (value := getattr(facts, name)) is not UNSET}
+def apply_changed_fields(conversation: Conversation | None, id: str, fields: ChangedFields) -> Conversation:
+    changed = {name: value for name in ChangedFields.__struct_fields__ if (value := getattr(fields, name)) is not UNSET}
     return structs.replace(conversation or Conversation(id), **changed)

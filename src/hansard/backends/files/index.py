@@ -41,7 +41,7 @@ _LONGEST_LOG = 4000
 """Pages in the write-ahead log until it is copied into the database: the longer, the fewer pages are copied twice."""
 _RETRY = 30.0
 """Seconds until a process that could not write the index tries again."""
-_PATIENCE = 10.0
+_WAL_TIMEOUT = 10.0
 _SCRUB_MILLISECONDS = 1000
 _MERGES, _MANY_MERGES = 4, 100_000
 _PAGES = 64
@@ -75,7 +75,7 @@ class IndexFailure(Exception):
             raise TimedOut(
                 f"other processes have used the index for too long ({self._index.path}): nothing was written, try again"
             ) from self.error
-        self._index.renew(self._inode, private=self.code in _UNUSABLE)
+        self._index.replace(self._inode, private=self.code in _UNUSABLE)
 
 
 class TenantIndex:
@@ -87,8 +87,8 @@ class TenantIndex:
         self._timeout = timeout
         self._pool: _Pool | None = None
         self._opening = threading.Lock()
-        self._turn = threading.RLock()
-        self._here = threading.local()
+        self._write_lock = threading.RLock()
+        self._thread = threading.local()
 
     # Connections
 
@@ -98,13 +98,13 @@ class TenantIndex:
         With `current`, it is to the file that other processes use now. Without it, it may be to one that was removed:
         for those who compare what they find with the journal.
         """
-        held: sqlite3.Connection | None = getattr(self._here, "connection", None)
-        if held is not None:
-            return contextlib.nullcontext(held)
+        borrowed: sqlite3.Connection | None = getattr(self._thread, "connection", None)
+        if borrowed is not None:
+            return contextlib.nullcontext(borrowed)
         pool = self._pool
         if current or pool is None or pool.is_private or pool.pid != os.getpid():
             pool = self._current()
-        return _Loan(self, self._here, pool)
+        return _BorrowedConnection(self, self._thread, pool)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -123,7 +123,7 @@ class TenantIndex:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction that writes."""
         # Threads of one process hand over at once; SQLite would let them sleep.
-        with self._turn, self.connection(current=True) as connection:
+        with self._write_lock, self.connection(current=True) as connection:
             if connection.in_transaction:
                 yield connection  # the outermost one commits
                 return
@@ -172,7 +172,7 @@ class TenantIndex:
             self._current()  # makes the folder, where it can be made
             self._mark_again(marker)
         except OSError:
-            self._fail()
+            self._set_unsynced()
 
     def unmark(self, name: str) -> None:
         """The index says what a journal says. Callers hold the lock of the conversation."""
@@ -190,9 +190,9 @@ class TenantIndex:
         try:
             os.close(os.open(marker, disk.MARK, 0o666))
         except OSError:
-            self._fail()
+            self._set_unsynced()
 
-    def _fail(self) -> None:
+    def _set_unsynced(self) -> None:
         """Without a mark, listings of this process compare all journals again."""
         if self._pool is not None:
             self._pool.is_synced = False
@@ -227,49 +227,49 @@ class TenantIndex:
     def _current(self) -> _Pool:
         pool = self._pool
         inode = _inode(self.path)
-        if pool is not None and self._fits(pool, inode):
+        if pool is not None and self._is_usable(pool, inode):
             return pool
         with self._opening:
             inode = _inode(self.path)
-            if self._pool is None or not self._fits(self._pool, inode):
-                self._replace(self._open())
+            if self._pool is None or not self._is_usable(self._pool, inode):
+                self._set_pool(self._open())
             assert self._pool is not None
             return self._pool
 
-    def _fits(self, pool: _Pool, inode: int | None) -> bool:
+    def _is_usable(self, pool: _Pool, inode: int | None) -> bool:
         if pool.pid != os.getpid():
             return False
         if not pool.is_private:
             return pool.inode == inode
         # Where there was no tenant there may be one now.
-        return time.monotonic() < pool.until and (not pool.is_empty or not self._layout.home.is_dir())
+        return time.monotonic() < pool.retry_at and (not pool.is_empty or not self._layout.home.is_dir())
 
-    def _replace(self, pool: _Pool) -> None:
+    def _set_pool(self, pool: _Pool) -> None:
         old, self._pool = self._pool, pool
         if old is not None:
             old.close()
 
-    def renew(self, inode: int | None, *, private: bool) -> None:
+    def replace(self, inode: int | None, *, private: bool) -> None:
         """Gives up the database of that number: for a private one, or for a new file in its place."""
         with self._opening:
             if self._pool is not None and self._pool.inode != inode:
                 return  # another thread was first
             if private:
-                self._replace(self._private())
+                self._set_pool(self._open_private())
                 return
             self._remove(inode)
-            self._replace(self._open())
+            self._set_pool(self._open())
 
     def rebuild(self) -> None:
         """Begins anew with an empty file."""
         pool = self._current()
         if not pool.is_empty:
-            self.renew(pool.inode, private=False)
+            self.replace(pool.inode, private=False)
 
     def _open(self) -> _Pool:
         home = self._layout.home
         if not home.is_dir():
-            return self._private(is_empty=True)
+            return self._open_private(is_empty=True)
         try:
             self._disk.make_folder(self._layout.locks, within=home)
             self._disk.make_folder(self._layout.cache, within=home)
@@ -284,10 +284,10 @@ class TenantIndex:
                     break  # a newer Hansard uses this folder, too
                 self._remove(_inode(self.path))
         except FileNotFoundError:
-            return self._private(is_empty=True)
+            return self._open_private(is_empty=True)
         except (OSError, sqlite3.Error, Unavailable):
             pass  # it cannot be used, so we do without it
-        return self._private()
+        return self._open_private()
 
     def _remove_older(self) -> None:
         """Removes what versions before the index kept in its folder."""
@@ -325,13 +325,13 @@ class TenantIndex:
             raise
         return connection
 
-    def _private(self, *, is_empty: bool = False) -> _Pool:
+    def _open_private(self, *, is_empty: bool = False) -> _Pool:
         def connect() -> sqlite3.Connection:
             connection = self._connect(":memory:")
             _prepare(connection)
             return connection
 
-        return _Pool(connect, None, self._turn, is_empty=is_empty)
+        return _Pool(connect, None, self._write_lock, is_empty=is_empty)
 
     def _remove(self, inode: int | None) -> None:
         """Removes the database of that number."""
@@ -346,32 +346,32 @@ class IndexDamage(Exception):
     """A row of the index says what no journal could have said."""
 
 
-class _Loan:
+class _BorrowedConnection:
     """A connection of a pool, while a thread uses it. Not made by a generator: every call takes one."""
 
-    __slots__ = ("_connection", "_here", "_index", "_pool")
+    __slots__ = ("_connection", "_index", "_pool", "_thread")
 
-    def __init__(self, index: TenantIndex, here: threading.local, pool: _Pool) -> None:
+    def __init__(self, index: TenantIndex, thread: threading.local, pool: _Pool) -> None:
         self._index = index
-        self._here = here
+        self._thread = thread
         self._pool = pool
 
     def __enter__(self) -> sqlite3.Connection:
         try:
-            self._connection = self._here.connection = self._pool.take()
+            self._connection = self._thread.connection = self._pool.acquire()
         except sqlite3.Error as error:
             raise IndexFailure(self._index, self._pool.inode, error) from error
         return self._connection
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._here.connection = None
+        self._thread.connection = None
         try:
             if self._connection.in_transaction:
                 self._connection.rollback()
         except sqlite3.Error as failure:
             error = error or failure
         finally:
-            self._pool.give(self._connection)
+            self._pool.release(self._connection)
         if isinstance(error, (sqlite3.Error, IndexDamage)):
             raise IndexFailure(self._index, self._pool.inode, error) from error
 
@@ -383,38 +383,38 @@ class _Pool:
         self,
         connect: Callable[[], sqlite3.Connection],
         inode: int | None,
-        turn: threading.RLock | None = None,  # type: ignore[valid-type,unused-ignore]
+        lock: threading.RLock | None = None,  # type: ignore[valid-type,unused-ignore]
         *,
         is_empty: bool = False,
     ) -> None:
         self.inode = inode
         self.pid = os.getpid()
-        self.is_private = turn is not None
+        self.is_private = lock is not None
         self.is_empty = is_empty
         """There is no such tenant."""
         self.is_synced = False
-        self.until = time.monotonic() + _RETRY
+        self.retry_at = time.monotonic() + _RETRY
         """When a private one should be replaced by the shared one."""
         self._connect = connect
         self._idle = [connect()]
-        self._turn = turn
+        self._lock = lock
         self._is_closed = False
 
-    def take(self) -> sqlite3.Connection:
-        if self._turn is not None:
-            self._turn.acquire()
+    def acquire(self) -> sqlite3.Connection:
+        if self._lock is not None:
+            self._lock.acquire()
         try:
             return self._idle.pop()
         except IndexError:
             return self._connect()
 
-    def give(self, connection: sqlite3.Connection) -> None:
+    def release(self, connection: sqlite3.Connection) -> None:
         if self._is_closed or len(self._idle) >= _IDLE:
             connection.close()
         else:
             self._idle.append(connection)
-        if self._turn is not None:
-            self._turn.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def close(self) -> None:
         """Closes what nobody uses; the others are closed when they are given back."""
@@ -477,7 +477,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
     """Two processes that make a file at once collide here without SQLite waiting, so we do."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _WAL_TIMEOUT
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()

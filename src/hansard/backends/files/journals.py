@@ -33,7 +33,7 @@ from hansard.model import Message
 
 T = TypeVar("T")
 
-_REMEMBERED = 10_000
+_MOST_REMEMBERED = 10_000
 """Journals whose folders a process keeps in mind."""
 _ROWS = 1000
 """The same for what their last writer knew."""
@@ -52,12 +52,12 @@ class OpenJournal:
         unstored: UnstoredMessages | None = None,
         confirm: Callable[[], IndexRow | None] | None = None,
     ) -> None:
-        assert row.state.head is not None
+        assert row.state.conversation_state is not None
         self.index = index
         self.target = target
         self.state = row.state
-        self.head: ConversationState = row.state.head
-        self._row_of = row
+        self.conversation_state: ConversationState = row.state.conversation_state
+        self._row = row
         self._unstored = unstored
         self._confirm = confirm
         """Has the index say what the row says; where that is not known yet."""
@@ -69,7 +69,7 @@ class OpenJournal:
             return
         with self.index.connection() as connection:
             if self._confirm is None:
-                yield MessageRows(connection, self._row_of.pk, self._unstored)
+                yield MessageRows(connection, self._row.pk, self._unstored)
             else:
                 row = self._confirm()
                 assert row is not None
@@ -81,7 +81,7 @@ class OpenJournal:
             data = line_format.read_pieces(self.target.fd, wanted, self.target.path)
         except Corrupt as error:
             raise SuspectIndex(self.index, self.target.path, error) from error
-        id = self.head.conversation.id
+        id = self.conversation_state.conversation.id
         return [entries.decode_message(each, id) for each in data]
 
 
@@ -118,37 +118,37 @@ class Journals:
         self.locks = locks
         self.index = index
         self._folders: dict[str, str] = {}
-        self._known_rows: dict[str, IndexRow] = {}
+        self._cached_rows: dict[str, IndexRow] = {}
         self._unsaved: dict[str, JournalReplay] = {}
         """What this process has written and the index does not have. Who works with one takes it out."""
         self._lines_unsaved = 0
 
     # Finding
 
-    def lies_in(self, name: str, folder: str | None) -> None:
+    def remember_folder(self, name: str, folder: str | None) -> None:
         """Keeps in mind where a journal lies."""
         if folder is None:
             self._folders.pop(name, None)
             return
-        if len(self._folders) > _REMEMBERED:
+        if len(self._folders) > _MOST_REMEMBERED:
             self._folders.clear()
         self._folders[name] = folder
 
     # What a journal says is kept in mind. It holds as long as the file is the same; whether the index says the same,
     # under the same number, is asked when its rows are needed.
 
-    def keep_row(self, name: str, row: IndexRow) -> None:
-        if len(self._known_rows) > _ROWS:
-            self._known_rows.clear()
-        self._known_rows[name] = row
+    def cache_row(self, name: str, row: IndexRow) -> None:
+        if len(self._cached_rows) > _ROWS:
+            self._cached_rows.clear()
+        self._cached_rows[name] = row
 
-    def known_row(self, target: JournalFile) -> IndexRow | None:
-        row = self._known_rows.get(target.name)
+    def cached_row(self, target: JournalFile) -> IndexRow | None:
+        row = self._cached_rows.get(target.name)
         return row if row is not None and replay.is_fresh(target, row) else None
 
     # What the index is to be told
 
-    def keep_unsaved(self, name: str, unsaved: JournalReplay) -> None:
+    def add_unsaved(self, name: str, unsaved: JournalReplay) -> None:
         self._unsaved[name] = unsaved
         self._lines_unsaved += 1
         if self._lines_unsaved >= _UNSAVED:
@@ -181,26 +181,26 @@ class Journals:
         """Where the journal may lie, most likely first."""
         if (known := self._folders.get(name)) is not None:
             yield known
-        row = self._row_of(name)
+        row = self._load_row(name)
         if row is not None and names.is_name(row.folder):
             yield row.folder
         if found := self.search(name):
             yield found
 
-    def _row_of(self, name: str) -> IndexRow | None:
+    def _load_row(self, name: str) -> IndexRow | None:
         with self.index.connection() as connection:
             return load(connection, name)
 
     def locate(self, name: str, *, wait: bool = True) -> str | None:
         """The folder that holds a journal. Without `wait`, `ConversationMoving` when only its writer could tell."""
-        row = self._row_of(name)
+        row = self._load_row(name)
         if row is not None and names.is_name(row.folder) and self.layout.journal(row.folder, name).exists():
             return row.folder
         found = self.search(name)
         if found is None and self.layout.lock(name).exists():
             # While it moves, a search may miss it in both folders. Nobody moves what is locked.
             try:
-                found = self._search_locked(name, patience=None if wait else 0.0)
+                found = self._search_locked(name, timeout=None if wait else 0.0)
             except TimedOut:
                 if wait:
                     raise
@@ -209,31 +209,31 @@ class Journals:
             replay.drop(self.index, name, replay.version_of(row))
         return found
 
-    def _search_locked(self, name: str, patience: float | None = None) -> str | None:
+    def _search_locked(self, name: str, timeout: float | None = None) -> str | None:
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(FileNotFoundError):
                 lock = self.layout.lock(name)
-                stack.enter_context(self.locks.hold(lock, "a conversation", flags=disk.READ, patience=patience))
+                stack.enter_context(self.locks.hold(lock, "a conversation", flags=disk.READ, timeout=timeout))
             return self.search(name)
 
-    def patiently(self, step: Callable[[], T]) -> T:
+    def retry_while_moving(self, attempt: Callable[[], T]) -> T:
         """What a step gives that holds something and so must not wait: that is done between two attempts."""
         while True:
             try:
-                return step()
+                return attempt()
             except ConversationMoving as busy:
                 self._search_locked(busy.name)
 
     def search(self, name: str) -> str | None:
         return next((each for each in self.layout.folders() if self.layout.journal(each, name).exists()), None)
 
-    def stamp(self, name: str) -> tuple[int, bytes] | None:
+    def fingerprint(self, name: str) -> tuple[int, bytes] | None:
         """Something that is different after each write; None when there is no such journal."""
         target = self.open(name, wait=False)
         if target is None:
             return None
         try:
-            return line_format.end_of(target.fd)
+            return line_format.size_and_tail(target.fd)
         finally:
             os.close(target.fd)
 
@@ -246,9 +246,9 @@ class Journals:
         """The conversation, if it exists and the context may see it. Without `rows`, only its head is looked at."""
         with self.opened(names.escape(id), wait=wait, rows=rows) as found:
             journal = None
-            if found is not None and is_there(found[1].state, found[0].path, id):
+            if found is not None and holds_conversation(found[1].state, found[0].path, id):
                 journal = OpenJournal(self.index, *found)
-            yield journal if journal and rules.is_visible(journal.head.conversation, context) else None
+            yield journal if journal and rules.is_visible(journal.conversation_state.conversation, context) else None
 
     @contextlib.contextmanager
     def opened(self, name: str, *, wait: bool = True, rows: bool = True) -> Iterator[Opened | None]:
@@ -259,7 +259,7 @@ class Journals:
                 yield None
                 return
             try:
-                row = self.known_row(target)
+                row = self.cached_row(target)
                 unstored = self._unstored(row, name) if row is not None and rows else None
                 if row is not None and (not rows or (unstored is not None and unstored.after is None)):
                     yield target, row, unstored
@@ -302,7 +302,7 @@ class Journals:
             row = replay.catch_up(self.index, target)
         except replay.JournalReplaced:
             return None
-        self.keep_row(target.name, row)
+        self.cache_row(target.name, row)
         connection.execute("BEGIN")
         if replay.is_known(connection, target.name, row):
             return target, row, None
@@ -319,18 +319,18 @@ class Journals:
             try:
                 fd = os.open(path, disk.READ)
             except FileNotFoundError:
-                self.lies_in(name, None)
+                self.remember_folder(name, None)
             else:
-                self.lies_in(name, folder)
+                self.remember_folder(name, folder)
                 return JournalFile(name, folder, fd, path)
 
 
-def is_there(state: JournalState, path: Path, id: str) -> bool:
+def holds_conversation(state: JournalState, path: Path, id: str) -> bool:
     """Whether a journal holds a conversation: one that was cut off in its first line, or was deleted, does not."""
     if not state.position.lines or state.deleted_at is not None:
         return False
     if state.id != id:
         raise Corrupt(f"{path} holds another conversation, {state.id!r}", where=str(path))
-    if state.head is None:
+    if state.conversation_state is None:
         raise Corrupt(f"{path} ends before it says what it holds", where=str(path))
     return True

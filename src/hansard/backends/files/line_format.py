@@ -27,21 +27,21 @@ from hansard.errors import Corrupt, FormatMismatch
 
 FORMAT = 1
 
-_SEAL = b',"check":"%08x"}\n'
-_SEAL_LENGTH = 21
+_CHECKSUM = b',"check":"%08x"}\n'
+_CHECKSUM_LENGTH = 21
 _TAIL_LENGTH = 11
 _INODE_MASK = (1 << 63) - 1
 
 
-def seal(body: bytes, number: int) -> bytes:
+def make_line(body: bytes, number: int) -> bytes:
     """A line from a JSON object."""
     inside = memoryview(body)[:-1]
-    return b"".join((inside, _SEAL % zlib.crc32(inside, number)))
+    return b"".join((inside, _CHECKSUM % zlib.crc32(inside, number)))
 
 
 def is_sound(line: bytes, number: int) -> bool:
-    inside = memoryview(line)[:-_SEAL_LENGTH]
-    return line.endswith(b"\n") and line[-_SEAL_LENGTH:] == _SEAL % zlib.crc32(inside, number)
+    inside = memoryview(line)[:-_CHECKSUM_LENGTH]
+    return line.endswith(b"\n") and line[-_CHECKSUM_LENGTH:] == _CHECKSUM % zlib.crc32(inside, number)
 
 
 class ReadPosition(Struct):
@@ -55,27 +55,28 @@ class ReadPosition(Struct):
     mtime: int = -1
     """When the file was last changed, if it was read to its end."""
 
-    def step(self, line: bytes) -> None:
+    def advance(self, line: bytes) -> None:
         self.size += len(line)
         self.lines += 1
         self.tail = line[-_TAIL_LENGTH:]
 
 
-def inode_of(facts: os.stat_result) -> int:
+def inode_of(file_stat: os.stat_result) -> int:
     """A file's number, as SQLite can keep it."""
-    return facts.st_ino & _INODE_MASK
+    return file_stat.st_ino & _INODE_MASK
 
 
 def is_file(path: Path, position: ReadPosition) -> bool:
     """Whether the file at that path is the one that was read, to its end."""
     try:
-        facts = os.stat(path)  # noqa: PTH116  many writes do this
+        file_stat = os.stat(path)  # noqa: PTH116  many writes do this
     except OSError:
         return False
-    return (inode_of(facts), facts.st_size, facts.st_mtime_ns) == (position.inode, position.size, position.mtime)
+    found = (inode_of(file_stat), file_stat.st_size, file_stat.st_mtime_ns)
+    return found == (position.inode, position.size, position.mtime)
 
 
-def end_of(fd: int) -> tuple[int, bytes]:
+def size_and_tail(fd: int) -> tuple[int, bytes]:
     """Size and last bytes of a file: another file of the same size may have its number and its time."""
     size = os.fstat(fd).st_size
     return size, disk.read(fd, max(0, size - _TAIL_LENGTH), _TAIL_LENGTH)
@@ -96,29 +97,29 @@ R = TypeVar("R", bound=Replayable)
 
 def catch_up(fd: int, state: R, fresh: Callable[[], R], path: Path) -> R:
     """The state of an open journal: `state` read on, or `fresh` when it belongs to another file."""
-    facts = os.fstat(fd)
-    if not goes_on(fd, facts, state.position):
+    file_stat = os.fstat(fd)
+    if not is_continuation(fd, file_stat, state.position):
         state = fresh()
-        state.position.inode = inode_of(facts)
-    if facts.st_size > state.position.size:
-        read_on(fd, state, path)
+        state.position.inode = inode_of(file_stat)
+    if file_stat.st_size > state.position.size:
+        read_new_lines(fd, state, path)
     return state
 
 
-def goes_on(fd: int, facts: os.stat_result, position: ReadPosition) -> bool:
+def is_continuation(fd: int, file_stat: os.stat_result, position: ReadPosition) -> bool:
     """Whether a file is the one that was read, perhaps with more at its end."""
-    if inode_of(facts) != position.inode or facts.st_size < position.size:
+    if inode_of(file_stat) != position.inode or file_stat.st_size < position.size:
         return False
-    if facts.st_size == position.size and position.mtime not in (-1, facts.st_mtime_ns):
+    if file_stat.st_size == position.size and position.mtime not in (-1, file_stat.st_mtime_ns):
         return False
     return not position.size or disk.read(fd, position.size - _TAIL_LENGTH, _TAIL_LENGTH) == position.tail
 
 
-def read_on(fd: int, state: Replayable, path: Path) -> None:
+def read_new_lines(fd: int, state: Replayable, path: Path) -> None:
     """Takes in the lines that follow, as far as they are whole."""
     # Twice, because what looks damaged may be a torn tail that a writer is replacing just now.
     if not _read_sound(fd, state, path) and not _read_sound(fd, state, path):
-        raise damaged(path, state.position.lines + 1, "its checksum does not fit")
+        raise damaged_line(path, state.position.lines + 1, "its checksum does not fit")
 
 
 def _read_sound(fd: int, state: Replayable, path: Path) -> bool:
@@ -128,7 +129,7 @@ def _read_sound(fd: int, state: Replayable, path: Path) -> bool:
         for line in file:
             number = state.position.lines + 1
             if is_sound(line, number):
-                take(state, line, path)
+                apply_line(state, line, path)
             elif line.endswith(b"\n"):
                 # Holes that were never written may be anywhere in a torn tail.
                 return b"\0" in line and not file.peek(1)
@@ -138,15 +139,15 @@ def _read_sound(fd: int, state: Replayable, path: Path) -> bool:
     return True
 
 
-def take(state: Replayable, line: bytes, path: Path) -> None:
+def apply_line(state: Replayable, line: bytes, path: Path) -> None:
     """Takes in the next line of a journal."""
     try:
         state.apply(line, state.position.size)
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, ValueError) as error:
         if isinstance(error, FormatMismatch):
             raise
-        raise damaged(path, state.position.lines + 1, str(error)) from error
-    state.position.step(line)
+        raise damaged_line(path, state.position.lines + 1, str(error)) from error
+    state.position.advance(line)
 
 
 def first_line(path: Path) -> bytes | None:
@@ -159,7 +160,7 @@ def first_line(path: Path) -> bytes | None:
     return line if is_sound(line, 1) else None
 
 
-def damaged(path: Path, number: int, why: str) -> Corrupt:
+def damaged_line(path: Path, number: int, why: str) -> Corrupt:
     return Corrupt(f"{path} is damaged in line {number}: {why}", where=f"{path}:{number}")
 
 
@@ -232,7 +233,7 @@ def read_pieces(fd: int, wanted: Sequence[HasPosition], path: Path) -> list[byte
             offset, length = piece.offset, piece.length
             value = found[offset] = data[offset - start : offset - start + length]
             if len(value) != length or zlib.crc32(value) != piece.crc:
-                raise damaged(path, line_at(fd, offset), "its checksum does not fit")
+                raise damaged_line(path, line_at(fd, offset), "its checksum does not fit")
     return [found[piece.offset] for piece in wanted]
 
 

@@ -28,8 +28,8 @@ from pathlib import Path
 from hansard.backends.files import disk
 from hansard.errors import TimedOut
 
-_FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02
-_COURTESY = 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.02
+_WRITER_PRIORITY = 1.0
 """Seconds that a reader lets a writer of its process go first, who may be kept out by others."""
 
 try:
@@ -82,9 +82,9 @@ class Locks:
         self.starved: set[Path] = set()
         """Where a writer has waited for long: readers that overlap would keep it out for ever."""
         self.open: set[int] = set()
-        _everybody.add(self)
+        _all_locks.add(self)
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: it would keep locked what its parent has locked, though the parent dies."""
         for fd in self.open:
             with contextlib.suppress(OSError):
@@ -92,20 +92,20 @@ class Locks:
         self._guard, self._threads, self.starved, self.open = threading.Lock(), {}, set(), set()
 
     def hold(
-        self, path: Path, what: str, *, shared: bool = False, flags: int = disk.CREATE, patience: float | None = None
+        self, path: Path, what: str, *, shared: bool = False, flags: int = disk.CREATE, timeout: float | None = None
     ) -> contextlib.AbstractContextManager[int]:
         """Holds the lock at `path`. Gives the open file. `FileNotFoundError` when its folder is missing."""
-        deadline = time.monotonic() + (self._timeout if patience is None else patience)
-        held = _Held(self, path, what, deadline, shared=shared, flags=flags)
-        return held if shared else self._alone(held, path, what, deadline)
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        held = _FileLock(self, path, what, deadline, shared=shared, flags=flags)
+        return held if shared else self._exclusive(held, path, what, deadline)
 
-    def give_way(self, path: Path) -> None:
-        until = time.monotonic() + _COURTESY
+    def yield_to_writer(self, path: Path) -> None:
+        until = time.monotonic() + _WRITER_PRIORITY
         while path in self.starved and time.monotonic() < until:
-            time.sleep(_FIRST_NAP)
+            time.sleep(_FIRST_PAUSE)
 
     @contextlib.contextmanager
-    def _alone(self, held: _Held, path: Path, what: str, deadline: float) -> Iterator[int]:
+    def _exclusive(self, held: _FileLock, path: Path, what: str, deadline: float) -> Iterator[int]:
         with self._guard:
             lock, users = self._threads.get(path) or (threading.Lock(), 0)
             self._threads[path] = (lock, users + 1)
@@ -124,21 +124,21 @@ class Locks:
                     self._threads[path] = (lock, users - 1)
 
     def wait(self, fd: int, path: Path, what: str, deadline: float, *, shared: bool) -> None:
-        nap = _FIRST_NAP
+        pause = _FIRST_PAUSE
         try:
             while not _try_lock(fd, shared=shared):
-                if time.monotonic() + nap > deadline:
+                if time.monotonic() + pause > deadline:
                     raise _timed_out(path, what)
-                time.sleep(nap)
-                nap = min(2 * nap, _LONGEST_NAP)
-                if nap == _LONGEST_NAP and not shared:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                if pause == _LONGEST_PAUSE and not shared:
                     self.starved.add(path)
         finally:
             if not shared:
                 self.starved.discard(path)
 
 
-class _Held:
+class _FileLock:
     """A lock on an open file. Not made by a generator: every append takes two."""
 
     __slots__ = ("_deadline", "_fd", "_flags", "_locks", "_path", "_shared", "_what")
@@ -155,7 +155,7 @@ class _Held:
     def __enter__(self) -> int:
         locks, path, shared = self._locks, self._path, self._shared
         if shared and locks.starved:
-            locks.give_way(path)
+            locks.yield_to_writer(path)
         while True:
             fd = self._fd = os.open(path, self._flags, 0o666)
             try:
@@ -178,16 +178,16 @@ class _Held:
             os.close(self._fd)
 
 
-_everybody: weakref.WeakSet[Locks] = weakref.WeakSet()
+_all_locks: weakref.WeakSet[Locks] = weakref.WeakSet()
 
 
-def _forget() -> None:
-    for each in _everybody:
-        each.forget()
+def _reset_after_fork() -> None:
+    for each in _all_locks:
+        each.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _timed_out(path: Path, what: str) -> TimedOut:

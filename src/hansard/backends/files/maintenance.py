@@ -45,7 +45,7 @@ def _holds_anything(tenant: Tenant) -> bool:
     return any(space.count() for space in tenant.spaces()) or any(True for _ in tenant.blobs.all())
 
 
-def chosen(common: SharedResources, tenant: str | None) -> list[Tenant]:
+def selected_tenants(common: SharedResources, tenant: str | None) -> list[Tenant]:
     return [each for each in tenants(common) if tenant in (None, each.id)]
 
 
@@ -54,7 +54,7 @@ def chosen(common: SharedResources, tenant: str | None) -> list[Tenant]:
 
 def stats(common: SharedResources, tenant: str | None) -> Stats:
     total = Stats(backend="files", bytes=0, unindexed=0)
-    for each in chosen(common, tenant):
+    for each in selected_tenants(common, tenant):
         total = _add(total, _stats(each))
     return total
 
@@ -100,24 +100,24 @@ def sweep(common: SharedResources, context: Context, limit: int) -> Swept:
     total = Receipt(at=context.now)
     tombstones = 0
     for tenant in tenants(common):
-        over = tenant.catalog().overdue(context)
-        for id in over[:limit]:
+        overdue = tenant.catalog().overdue(context)
+        for id in overdue[:limit]:
             total += _sweep_conversation(tenant, context, id)
-        limit -= len(over)
+        limit -= len(overdue)
         if limit < 0:
             return Swept(receipt=total, tombstones=tombstones, more=True)
-        with tenant.staying() as is_there:
-            if is_there:
+        with tenant.lock_shared() as exists:
+            if exists:
                 total += _sweep_rest(tenant, context)
                 tombstones += tenant.log.sweep(context.now - rules.TOMBSTONE_LIFE)
-    _tidy(common)
+    _remove_leftovers(common)
     return Swept(receipt=total, tombstones=tombstones)
 
 
 def _sweep_conversation(tenant: Tenant, context: Context, id: str) -> Receipt:
     with tenant.writing(id) as writer:
         journal = writer.journal if writer else None
-        expires = journal.head.conversation.expires_at if journal else None
+        expires = journal.conversation_state.conversation.expires_at if journal else None
         if writer is None or expires is None or expires > context.now:
             return Receipt(at=context.now)
         return tenant.drop(writer, context.now, tombstone=False)
@@ -130,7 +130,7 @@ def _sweep_rest(tenant: Tenant, context: Context) -> Receipt:
     return Receipt(records=records, blobs=blobs, at=context.now)
 
 
-def _tidy(common: SharedResources) -> None:
+def _remove_leftovers(common: SharedResources) -> None:
     """Removes what processes that died have left."""
     for name in folders_in(common.root):
         if name.startswith(_GONE):
@@ -148,14 +148,14 @@ def _tidy(common: SharedResources) -> None:
 def delete_tenant(common: SharedResources, context: Context) -> Receipt:
     tenant = common.tenant(context.tenant)
     # What may take long is done before others have to wait.
-    _everything(tenant, context)
+    _count_all(tenant, context)
     gone = common.root / f"{_GONE}{secrets.token_hex(8)}"
-    with tenant.leaving() as is_there:
-        if not is_there:
+    with tenant.lock_exclusive() as exists:
+        if not exists:
             return Receipt(at=context.now)
-        receipt = _everything(tenant, context)
+        receipt = _count_all(tenant, context)
         common.disk.move(tenant.layout.home, gone)
-    common.tenants.forget(context.tenant)
+    common.tenants.discard(context.tenant)
     _remove(gone)
     return receipt
 
@@ -167,7 +167,7 @@ def _remove(folder: Path) -> None:
             shutil.rmtree(folder)
 
 
-def _everything(tenant: Tenant, context: Context) -> Receipt:
+def _count_all(tenant: Tenant, context: Context) -> Receipt:
     found = tenant.catalog().conversations()
     return Receipt(
         conversations=len(found),

@@ -19,12 +19,12 @@ def read_slice(journal: OpenJournal, query: MessageQuery) -> Slice:
     with journal.rows() as rows:
         if any(each is not None for each in (query.roles, query.participant_ids, query.scope, query.pinned)):
             return _filtered(journal, rows, query)
-        chosen = _chosen(journal, rows, query, ALL if query.limit is None or _has_times(query) else query.limit + 1)
-        taken, more = take(chosen, query.limit, query.max_bytes)
+        selected = _select(journal, rows, query, ALL if query.limit is None or _has_times(query) else query.limit + 1)
+        taken, more = limit_rows(selected, query.limit, query.max_bytes)
     return Slice(journal.read(taken), more)
 
 
-def take(
+def limit_rows(
     rows: Iterable[MessagePosition], limit: int | None, max_bytes: int | None
 ) -> tuple[list[MessagePosition], bool]:
     """As many as the limit and the bound in bytes allow, but always one; and whether there are more."""
@@ -42,7 +42,7 @@ def _filtered(journal: OpenJournal, rows: MessageRows, query: MessageQuery) -> S
     """Filters look at messages: they are read in chunks, until there are enough."""
     wanted: list[Message] = []
     total = 0
-    for row, message in _each(journal, _chosen(journal, rows, query, ALL)):
+    for row, message in _read_in_chunks(journal, _select(journal, rows, query, ALL)):
         if not rules.is_wanted(message, query):
             continue
         if len(wanted) == query.limit or (wanted and query.max_bytes is not None and total >= query.max_bytes):
@@ -52,7 +52,7 @@ def _filtered(journal: OpenJournal, rows: MessageRows, query: MessageQuery) -> S
     return Slice(wanted, False)
 
 
-def _each(journal: OpenJournal, rows: Iterator[MessagePosition]) -> Iterator[tuple[MessagePosition, Message]]:
+def _read_in_chunks(journal: OpenJournal, rows: Iterator[MessagePosition]) -> Iterator[tuple[MessagePosition, Message]]:
     size = _FIRST_CHUNK
     while chunk := list(islice(rows, size)):
         yield from zip(chunk, journal.read(chunk), strict=True)
@@ -62,30 +62,30 @@ def _each(journal: OpenJournal, rows: Iterator[MessagePosition]) -> Iterator[tup
 def rows_after(journal: OpenJournal, seq: int, limit: int, max_bytes: int) -> list[MessagePosition]:
     """Of every segment, in the order of seq."""
     with journal.rows() as rows:
-        return take(rows.all(seq, limit + 1), limit, max_bytes)[0]
+        return limit_rows(rows.all(seq, limit + 1), limit, max_bytes)[0]
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
 
 
-def _chosen(journal: OpenJournal, rows: MessageRows, query: MessageQuery, limit: int) -> Iterator[MessagePosition]:
+def _select(journal: OpenJournal, rows: MessageRows, query: MessageQuery, limit: int) -> Iterator[MessagePosition]:
     """The rows of a query, its filters aside, in its order. `limit` is how many of each segment are needed."""
     is_by_time = query.sort == "time"
-    if is_by_time and not (journal.state.is_in_time and _are_places(rows, query)):
+    if is_by_time and not (journal.state.is_time_ordered and _are_message_times(rows, query)):
         found = chain.from_iterable(_run(rows, run, query, ALL) for run in _runs(journal, query, bounded=False))
         between = (row for row in found if _is_between(row, query))
-        return _within(iter(sorted(between, key=_position, reverse=query.newest_first)), query)
+        return _filter_times(iter(sorted(between, key=_position, reverse=query.newest_first)), query)
     runs = _runs(journal, query, bounded=True)
     if query.newest_first:
         runs.reverse()
-    return _within(chain.from_iterable(_run(rows, run, query, limit) for run in runs), query)
+    return _filter_times(chain.from_iterable(_run(rows, run, query, limit) for run in runs), query)
 
 
 def _runs(journal: OpenJournal, query: MessageQuery, *, bounded: bool) -> list[Run]:
     """The runs that a branch reads, oldest first, between the places of the query where these are places in seq."""
     low = query.above[1] if bounded and query.above is not None else 0
     high = query.below[1] - 1 if bounded and query.below is not None else rules.NO_END
-    parts = rules.segments(journal.head.branch(query.branch))
+    parts = rules.segments(journal.conversation_state.branch(query.branch))
     return [Run(segment, low, min(upto, high)) for segment, upto in parts if low < min(upto, high)]
 
 
@@ -96,16 +96,16 @@ def _run(rows: MessageRows, run: Run, query: MessageQuery, limit: int) -> Iterat
     return rows.run(run, limit, newest_first=query.newest_first)
 
 
-def _are_places(rows: MessageRows, query: MessageQuery) -> bool:
+def _are_message_times(rows: MessageRows, query: MessageQuery) -> bool:
     """Whether the query's places in time are those of messages: then they are places in seq as well."""
-    return all(rows.is_place(*place) for place in (query.above, query.below) if place is not None)
+    return all(rows.is_message_at(*place) for place in (query.above, query.below) if place is not None)
 
 
 def _has_times(query: MessageQuery) -> bool:
     return query.since is not None or query.until is not None
 
 
-def _within(rows: Iterator[MessagePosition], query: MessageQuery) -> Iterator[MessagePosition]:
+def _filter_times(rows: Iterator[MessagePosition], query: MessageQuery) -> Iterator[MessagePosition]:
     if not _has_times(query):
         return rows
     since = to_micros(query.since) if query.since is not None else None

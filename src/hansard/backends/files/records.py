@@ -34,7 +34,7 @@ _SMALL = 1 << 20
 Key = tuple[bytes, str]
 """Packed namespace, key: in the order of a scan."""
 
-Lives = Callable[[str], bool]
+Exists = Callable[[str], bool]
 """Whether a conversation exists for the one who asks."""
 
 
@@ -112,9 +112,9 @@ class RecordJournalState:
             line_format.check_format(read.hansard, "a journal of records")
             self.owner = read.owner
         for place in read.deleted:
-            self._forget(key_of(*place))
+            self._remove(key_of(*place))
         for key in self.of_conversation.get(read.conversation, set()).copy():
-            self._forget(key)
+            self._remove(key)
         if read.records:
             for raw, piece in line_format.pieces(line, at, RECORDS, read.records):
                 self._put(_fields.decode(raw), piece)
@@ -123,13 +123,13 @@ class RecordJournalState:
 
     def _put(self, fields: RecordFields, piece: ValuePosition) -> None:
         key = key_of(fields.namespace, fields.key)
-        self._forget(key)
+        self._remove(key)
         self.slots[key] = RecordPosition(piece, fields)
         insort(self.order, key)
         if fields.conversation_id is not None:
             self.of_conversation.setdefault(fields.conversation_id, set()).add(key)
 
-    def _forget(self, key: Key) -> None:
+    def _remove(self, key: Key) -> None:
         slot = self.slots.pop(key, None)
         if slot is None:
             return
@@ -176,27 +176,27 @@ class RecordJournal:
 
     @property
     def weight(self) -> int:
-        return len(self._file.known.state.slots) + 50
+        return len(self._file.state.slots) + 50
 
     # Reading
 
-    def get(self, context: Context, keys: Sequence[Key], lives: Lives) -> list[Record | None]:
+    def get(self, context: Context, keys: Sequence[Key], exists: Exists) -> list[Record | None]:
         with self._file.reading() as found:
             if found is None:
                 return [None for _ in keys]
             fd, space = found
-            with self._file.known.mutex:
-                slots = [_live(space, key, context, lives) for key in keys]
+            with self._file.mutex:
+                slots = [_find_live(space, key, context, exists) for key in keys]
             read = iter(self._read(fd, [slot for slot in slots if slot]))
             return [next(read) if slot else None for slot in slots]
 
-    def scan(self, context: Context, query: RecordQuery, lives: Lives) -> tuple[list[Record], bool]:
+    def scan(self, context: Context, query: RecordQuery, exists: Exists) -> tuple[list[Record], bool]:
         with self._file.reading() as found:
             if found is None:
                 return [], False
             fd, space = found
-            with self._file.known.mutex:
-                slots = list(_scan(space, context, query, lives))
+            with self._file.mutex:
+                slots = list(_scan(space, context, query, exists))
             return self._read(fd, slots[: query.limit]), len(slots) > query.limit
 
     def _read(self, fd: int, slots: Sequence[RecordPosition]) -> list[Record]:
@@ -220,16 +220,16 @@ class RecordJournal:
         journal: SmallJournalWriter[RecordJournalState],
         context: Context,
         writes: Sequence[RecordWrite],
-        lives: Lives,
+        exists: Exists,
     ) -> tuple[RecordJournalLine, list[Record | None]]:
         """What a batch does, and what it answers."""
         keys = {(write.namespace, write.key) for write in writes}
-        slots = {key: slot for key in keys if (slot := _live(journal.state, key_of(*key), context, lives))}
+        slots = {key: slot for key in keys if (slot := _find_live(journal.state, key_of(*key), context, exists))}
         current = dict(zip(slots, self._read(journal.fd, list(slots.values())) if slots else [], strict=True))
         changes, results = rules.plan_records(context, writes, current)
-        kept = [_raw(change.record) for change in changes if change.record is not None]
-        gone = [each.key for each in changes if each.record is None and key_of(*each.key) in journal.state.slots]
-        return RecordJournalLine(what="write", at=context.now, records=kept, deleted=gone), results
+        written = [_raw(change.record) for change in changes if change.record is not None]
+        deleted = [each.key for each in changes if each.record is None and key_of(*each.key) in journal.state.slots]
+        return RecordJournalLine(what="write", at=context.now, records=written, deleted=deleted), results
 
     def commit(self, journal: SmallJournalWriter[RecordJournalState], line: RecordJournalLine) -> None:
         if not journal.state.position.lines:
@@ -240,9 +240,9 @@ class RecordJournal:
         if is_much or is_cheap or not journal.state.slots:
             # The write is done: what cannot be tidied now is tidied later.
             with contextlib.suppress(OSError):
-                self.tidy(journal)
+                self.compact(journal)
 
-    def forget(self, conversation_id: str, at: datetime) -> int:
+    def delete_conversation_records(self, conversation_id: str, at: datetime) -> int:
         """Removes what belongs to a conversation."""
         with self._file.writing() as journal:
             count = len(journal.state.of_conversation.get(conversation_id, ()))
@@ -255,22 +255,22 @@ class RecordJournal:
         if not self.path.exists():
             return 0
         with self._file.writing() as journal:
-            dead = [slot.fields for slot in journal.state.slots.values() if not _is_alive(slot.fields, now)]
+            dead = [slot.fields for slot in journal.state.slots.values() if not _is_unexpired(slot.fields, now)]
             if dead:
                 places = [(fields.namespace, fields.key) for fields in dead]
                 self.commit(journal, RecordJournalLine(what="sweep", at=now, deleted=places))
             if journal.state.waste:
-                self.tidy(journal)
+                self.compact(journal)
             return len(dead)
 
-    def drop_waste(self) -> None:
+    def compact_if_wasteful(self) -> None:
         """Writes the journal anew where records in it were deleted or replaced."""
         if self.path.exists():
             with self._file.writing() as journal:
                 if journal.state.waste:
-                    self.tidy(journal)
+                    self.compact(journal)
 
-    def tidy(self, journal: SmallJournalWriter[RecordJournalState]) -> None:
+    def compact(self, journal: SmallJournalWriter[RecordJournalState]) -> None:
         """Writes the journal anew, without what is waste; removes it when nothing is left."""
         if journal.state.slots:
             journal.replace(self._bodies(journal))
@@ -302,20 +302,20 @@ def owner_at(path: Path) -> str | None:
     return _line.decode(line).owner if line else None
 
 
-def _is_alive(fields: RecordFields, now: datetime) -> bool:
+def _is_unexpired(fields: RecordFields, now: datetime) -> bool:
     return fields.expires_at is None or fields.expires_at > now
 
 
-def _live(space: RecordJournalState, key: Key, context: Context, lives: Lives) -> RecordPosition | None:
+def _find_live(space: RecordJournalState, key: Key, context: Context, exists: Exists) -> RecordPosition | None:
     slot = space.slots.get(key)
-    return slot if slot and _is_live(slot.fields, context, lives) else None
+    return slot if slot and _is_live(slot.fields, context, exists) else None
 
 
-def _is_live(fields: RecordFields, context: Context, lives: Lives) -> bool:
-    return _is_alive(fields, context.now) and (fields.conversation_id is None or lives(fields.conversation_id))
+def _is_live(fields: RecordFields, context: Context, exists: Exists) -> bool:
+    return _is_unexpired(fields, context.now) and (fields.conversation_id is None or exists(fields.conversation_id))
 
 
-def _scan(space: RecordJournalState, context: Context, query: RecordQuery, lives: Lives) -> Iterator[RecordPosition]:
+def _scan(space: RecordJournalState, context: Context, query: RecordQuery, exists: Exists) -> Iterator[RecordPosition]:
     """One more than the limit, if there are more."""
     packed = codec.pack_namespace(query.prefix)
     found = 0
@@ -325,7 +325,7 @@ def _scan(space: RecordJournalState, context: Context, query: RecordQuery, lives
         if (
             (not query.exact or namespace == packed)
             and key.startswith(query.key_prefix)
-            and _is_live(slot.fields, context, lives)
+            and _is_live(slot.fields, context, exists)
         ):
             yield slot
             found += 1

@@ -70,7 +70,7 @@ class JournalReplay:
         self._connection = connection
         self._is_new = connection is None
         try:
-            line_format.take(self, line, target.path)
+            line_format.apply_line(self, line, target.path)
         finally:
             self._connection, self._is_new = None, False
         self.note_file(target.fd)
@@ -89,8 +89,8 @@ class JournalReplay:
 
     def note_file(self, fd: int) -> None:
         """The journal has been read to its end."""
-        facts = os.fstat(fd)
-        self.position.inode, self.position.mtime = line_format.inode_of(facts), facts.st_mtime_ns
+        file_stat = os.fstat(fd)
+        self.position.inode, self.position.mtime = line_format.inode_of(file_stat), file_stat.st_mtime_ns
 
     def apply(self, line: bytes, at: int) -> None:
         entry = entries.decode_entry(line)
@@ -106,7 +106,7 @@ class JournalReplay:
                 for raw, piece in line_format.pieces(line, at, entries.MESSAGES, entry.messages)
             ]
             if not self._is_new:
-                self._look_up([fields.id for fields, _ in found])
+                self._load_replaced([fields.id for fields, _ in found])
             for fields, piece in found:
                 self._put(fields, piece)
         if state.count <= grown:
@@ -119,8 +119,8 @@ class JournalReplay:
             state.waste += self._length()
             self.is_whole, self.places, self.replaced = True, {}, {}
             state.count = state.top = state.latest = 0
-            state.is_in_time = True
-        self._look_up(entry.removed)
+            state.is_time_ordered = True
+        self._load_replaced(entry.removed)
         self._only_adds &= not entry.removed and not entry.cleared
         for id in entry.removed:
             if (found := self._find(id)) is None:
@@ -138,7 +138,7 @@ class JournalReplay:
         found: int = self._connection.execute(QUERIES["length_of_messages"], (self.row.pk,)).fetchone()[0]
         return found + here
 
-    def _look_up(self, ids: list[str]) -> None:
+    def _load_replaced(self, ids: list[str]) -> None:
         """Finds those of these messages that the index has."""
         if ids and not self.is_whole and self.row is not None:
             assert self._connection is not None
@@ -161,7 +161,7 @@ class JournalReplay:
             segment = fields.line
             state.count += 1
             state.top = max(state.top, segment)
-            state.is_in_time &= created >= state.latest
+            state.is_time_ordered &= created >= state.latest
             state.latest = max(state.latest, created)
         who = fields.participant
         self.places[fields.id] = IndexedMessage(
@@ -177,11 +177,11 @@ class JournalReplay:
             tuple({ref.sha256 for ref in fields.blobs}) if fields.blobs else (),
         )
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """The file is another one than the index knows."""
         self.state, self.is_whole = JournalState(), True
 
-    def fill(self) -> None:
+    def load_all_messages(self) -> None:
         """Takes in the messages that the index has, so that all are in `places`."""
         if self.is_whole or self.row is None:
             return
@@ -202,13 +202,13 @@ class JournalFile(NamedTuple):
 
 def is_fresh(target: JournalFile, row: IndexRow) -> bool:
     """Whether a row says all that the journal says."""
-    facts = os.fstat(target.fd)
+    file_stat = os.fstat(target.fd)
     position = row.state.position
     return (
-        facts.st_size == position.size
-        and facts.st_mtime_ns == position.mtime
+        file_stat.st_size == position.size
+        and file_stat.st_mtime_ns == position.mtime
         and row.folder == target.folder
-        and line_format.goes_on(target.fd, facts, position)
+        and line_format.is_continuation(target.fd, file_stat, position)
     )
 
 
@@ -254,7 +254,7 @@ def confirm(index: TenantIndex, target: JournalFile, row: IndexRow) -> IndexRow:
     return catch_up(index, target, is_locked=True)
 
 
-def read_alone(target: JournalFile) -> IndexRow:
+def read_without_index(target: JournalFile) -> IndexRow:
     """What a journal says, where the index cannot be used: a row that no index knows."""
     return IndexRow(
         0, target.folder, line_format.catch_up(target.fd, JournalReplay(), JournalReplay, target.path).state
@@ -277,18 +277,18 @@ def is_known(connection: sqlite3.Connection, name: str, row: IndexRow) -> bool:
 
 
 def _read(connection: sqlite3.Connection, row: IndexRow | None, target: JournalFile) -> JournalReplay:
-    facts = os.fstat(target.fd)
+    file_stat = os.fstat(target.fd)
     replay = JournalReplay(row, connection)
-    if row is None or not line_format.goes_on(target.fd, facts, row.state.position):
-        replay.begin_anew()
-        replay.position.inode = line_format.inode_of(facts)
+    if row is None or not line_format.is_continuation(target.fd, file_stat, row.state.position):
+        replay.restart()
+        replay.position.inode = line_format.inode_of(file_stat)
     size = replay.position.size
-    if facts.st_size > size:
-        line_format.read_on(target.fd, replay, target.path)
+    if file_stat.st_size > size:
+        line_format.read_new_lines(target.fd, replay, target.path)
     if replay.is_whole or replay.position.size > size or replay.position.mtime == -1:
-        facts = os.fstat(target.fd)
+        file_stat = os.fstat(target.fd)
         # What was changed while it was read is compared again.
-        replay.position.mtime = facts.st_mtime_ns if facts.st_size == replay.position.size else -1
+        replay.position.mtime = file_stat.st_mtime_ns if file_stat.st_size == replay.position.size else -1
     return replay
 
 
@@ -304,7 +304,7 @@ def store(connection: sqlite3.Connection, name: str, folder: str, replay: Journa
     if pk is None:
         return None
     if replay.row is not None:
-        _take_out(connection, pk, replay)
+        _delete_changed(connection, pk, replay)
     _add(connection, pk, replay)
     replay.state.is_rest_changed = False
     return IndexRow(pk, folder, replay.state)
@@ -336,21 +336,21 @@ def _store_row(connection: sqlite3.Connection, name: str, folder: str, replay: J
 
 def _columns(state: JournalState) -> tuple[object, ...]:
     """What every write may change, the order in listings aside."""
-    position, head = state.position, state.head
+    position, head = state.position, state.conversation_state
     updated = to_micros(sort_time(head.conversation, "updated_at")) if head is not None else 0
     return position.inode, position.size, position.mtime, position.lines, position.tail, updated, state.core()
 
 
 def _order(state: JournalState) -> tuple[object, ...]:
     """By what a conversation is listed: whether it lives, of whom it is, its last message, its expiry."""
-    if state.head is None:
+    if state.conversation_state is None:
         return 0, None, None, 0, None
-    conversation = state.head.conversation
+    conversation = state.conversation_state.conversation
     active = to_micros(sort_time(conversation, "last_message_at"))
     return int(state.is_live), conversation.user_id, conversation.agent_id, active, to_micros(conversation.expires_at)
 
 
-def _take_out(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None:
+def _delete_changed(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None:
     """The rows of messages that are gone or have changed."""
     if replay.is_whole:
         _compare(connection, pk, replay)
@@ -358,7 +358,7 @@ def _take_out(connection: sqlite3.Connection, pk: int, replay: JournalReplay) ->
         gone = [(id, old) for id, old in replay.replaced.items() if id in replay.places]
         # A new version of a message takes the row of the old one, if it has the same place.
         left = [(pk, old.segment, old.seq) for id, old in gone if not _is_at(replay.places[id], old)]
-        _forget(connection, pk, left, [old.n for _, old in gone])
+        _delete_messages(connection, pk, left, [old.n for _, old in gone])
 
 
 def _is_at(place: IndexedMessage | None, old: ReplacedMessage) -> bool:
@@ -377,7 +377,7 @@ def _compare(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> 
         del replay.places[id]
         if place.offset != found[4]:
             moved.append((place.offset, pk, place.segment, place.seq))
-    _forget(connection, pk, gone, numbers)
+    _delete_messages(connection, pk, gone, numbers)
     connection.executemany(QUERIES["move_message"], moved)
 
 
@@ -398,17 +398,19 @@ def _add(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None
         connection.executemany(QUERIES["add_holder"], holders)
 
 
-def _forget(connection: sqlite3.Connection, pk: int, gone: list[tuple[int, int, int]], numbers: list[int]) -> None:
+def _delete_messages(
+    connection: sqlite3.Connection, pk: int, gone: list[tuple[int, int, int]], numbers: list[int]
+) -> None:
     """Takes messages out: the rows of those that are gone, and what else is kept under these numbers."""
     if not numbers:
         return
     if gone:
         connection.executemany(QUERIES["delete_message"], gone)
     connection.executemany(QUERIES["delete_holder"], [(pk, n) for n in numbers])
-    forget_numbers(connection, numbers)
+    delete_terms(connection, numbers)
 
 
-def forget_numbers(connection: sqlite3.Connection, numbers: list[int]) -> None:
+def delete_terms(connection: sqlite3.Connection, numbers: list[int]) -> None:
     """Takes messages whose rows are gone out of the search index, where they are in it."""
     indexed, *_ = connection.execute(QUERIES["search_state"]).fetchone()
     if found := [(n,) for n in numbers if n <= indexed]:
@@ -427,4 +429,4 @@ def drop(index: TenantIndex, name: str, before: RowVersion | None = None) -> Non
         numbers = [n for (n,) in connection.execute(QUERIES["numbers_of"], (pk,)).fetchall()]
         for query in ("delete_messages", "delete_holders", "delete_row"):
             connection.execute(QUERIES[query], (pk,))
-        forget_numbers(connection, numbers)
+        delete_terms(connection, numbers)

@@ -77,13 +77,13 @@ class MessageRows:
         self.pk = pk
         self._new = unstored.places if unstored else {}
 
-    def _run(self, name: str, *values: object) -> Iterator[Any]:
+    def _query(self, name: str, *values: object) -> Iterator[Any]:
         return self.connection.execute(QUERIES[name], (self.pk, *values)) if self.connection else iter(())
 
-    def _one(self, name: str, *values: object) -> Any:
-        return next(self._run(name, *values), None)
+    def _query_one(self, name: str, *values: object) -> Any:
+        return next(self._query(name, *values), None)
 
-    def _new_of(self, run: Run) -> list[tuple[str, IndexedMessage]]:
+    def _unstored_in(self, run: Run) -> list[tuple[str, IndexedMessage]]:
         if not self._new:
             return []
         segment, after, upto = _bounds(run)
@@ -94,31 +94,31 @@ class MessageRows:
     def find(self, message_id: str) -> MessagePosition | None:
         if message_id in self._new:
             return self._new[message_id].row
-        found = self._one("find_message", message_id)
+        found = self._query_one("find_message", message_id)
         return MessagePosition._make(found) if found else None
 
     def at_number(self, n: int) -> MessagePosition | None:
         """The message of that number, if it is still there as it was."""
-        found = self._one("place_of_number", n)
+        found = self._query_one("place_of_number", n)
         return MessagePosition._make(found) if found else None
 
     def numbered(self, message_id: str) -> tuple[MessagePosition, int] | None:
         """A message, and its number."""
-        found = self._one("number_of", message_id)
+        found = self._query_one("number_of", message_id)
         return (MessagePosition._make(found[:-1]), found[-1]) if found else None
 
     def run(self, run: Run, limit: int = ALL, *, newest_first: bool = False) -> Iterator[MessagePosition]:
-        new = [place.row for _, place in self._new_of(run)]
+        new = [place.row for _, place in self._unstored_in(run)]
         if not newest_first:
-            return chain(map(MessagePosition._make, self._run("ascending", *_bounds(run), limit)), new)
+            return chain(map(MessagePosition._make, self._query("ascending", *_bounds(run), limit)), new)
         if limit != ALL:
             new = new[max(0, len(new) - limit) :]
             limit -= len(new)
-        return chain(reversed(new), map(MessagePosition._make, self._run("descending", *_bounds(run), limit)))
+        return chain(reversed(new), map(MessagePosition._make, self._query("descending", *_bounds(run), limit)))
 
     def pinned(self, run: Run) -> list[MessagePosition]:
-        new = [place.row for _, place in self._new_of(run) if place.pinned]
-        return [*map(MessagePosition._make, self._run("pinned", *_bounds(run))), *new]
+        new = [place.row for _, place in self._unstored_in(run) if place.pinned]
+        return [*map(MessagePosition._make, self._query("pinned", *_bounds(run))), *new]
 
     def between(self, runs: Sequence[Run], newest: int | None = None) -> list[MessagePosition]:
         """The messages of these runs in order: all, or only so many from the end."""
@@ -131,8 +131,8 @@ class MessageRows:
         return found[::-1]
 
     def span(self, run: Run) -> Span:
-        count, first, last = self._one("count_run", *_bounds(run)) or (0, 0, 0)
-        seqs = [place.seq for _, place in self._new_of(run)]
+        count, first, last = self._query_one("count_run", *_bounds(run)) or (0, 0, 0)
+        seqs = [place.seq for _, place in self._unstored_in(run)]
         if seqs:
             count, first, last = count + len(seqs), first or seqs[0], seqs[-1]
         return Span(count, first, last)
@@ -141,15 +141,15 @@ class MessageRows:
         """The ids of the messages of these runs."""
         found: list[str] = []
         for run in runs:
-            found += (id for (id,) in self._run("ids_of_run", *_bounds(run)))
-            found += (id for id, _ in self._new_of(run))
+            found += (id for (id,) in self._query("ids_of_run", *_bounds(run)))
+            found += (id for id, _ in self._unstored_in(run))
         return found
 
     def segments(self) -> set[int]:
         """Those that hold messages."""
         found = {place.segment for place in self._new.values()}
         segment: int | None = -1
-        while (segment := (self._one("next_segment", segment) or (None,))[0]) is not None:
+        while (segment := (self._query_one("next_segment", segment) or (None,))[0]) is not None:
             found.add(segment)
         return found
 
@@ -158,11 +158,11 @@ class MessageRows:
         parts = [self.run(Run(each, after, 1 << 62), limit) for each in self.segments()]
         return merge(*parts, key=lambda row: row.seq)
 
-    def is_place(self, created: int, seq: int) -> bool:
+    def is_message_at(self, created: int, seq: int) -> bool:
         """Whether a message of that time has that seq."""
         if any(place.seq == seq and place.created == created for place in self._new.values()):
             return True
-        return any(self._one("time_at", each, seq) == (created,) for each in self.segments())
+        return any(self._query_one("time_at", each, seq) == (created,) for each in self.segments())
 
     def last_time(self, without: set[str]) -> datetime | None:
         """The time of the last message, the ones of these ids aside."""
@@ -171,7 +171,7 @@ class MessageRows:
 
     def _last(self, segment: int, without: set[str]) -> tuple[int, int] | None:
         new = [(place.seq, place.created, id) for id, place in self._new.items() if place.segment == segment]
-        found = chain(reversed(new), self._run("last_of_segment", segment))
+        found = chain(reversed(new), self._query("last_of_segment", segment))
         return next(((seq, created) for seq, created, id in found if id not in without), None)
 
     # Blobs
@@ -181,8 +181,8 @@ class MessageRows:
         wanted = list(self._new if ids is None else ids)
         found = {digest for id in wanted if id in self._new for digest in self._new[id].digests}
         if ids is None:
-            return found | {digest for (digest,) in self._run("digests")}
-        return found | {digest for id in wanted for (digest,) in self._run("digests_of", id)}
+            return found | {digest for (digest,) in self._query("digests")}
+        return found | {digest for id in wanted for (digest,) in self._query("digests_of", id)}
 
 
 def _bounds(run: Run) -> tuple[int, int, int]:

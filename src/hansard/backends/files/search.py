@@ -109,7 +109,7 @@ def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[T
                 yield (n, *columns_of(searchable(message), None, pk)), row
 
 
-def begin_anew(tenant: Tenant) -> None:
+def restart(tenant: Tenant) -> None:
     """Builds the index anew from the journals; the messages are to be indexed for search then."""
     tenant.index.rebuild()
     tenant.catalog()
@@ -123,7 +123,7 @@ def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> l
     owner = None
     if lookup.conversation_id is not None:
         only = rows.load(connection, names.escape(lookup.conversation_id))
-        head = only.state.head if only and only.state.is_live else None
+        head = only.state.conversation_state if only and only.state.is_live else None
         if only is None or head is None or not rules.is_visible(head.conversation, context):
             return []
         head.branch(lookup.branch)  # raises for one that does not exist

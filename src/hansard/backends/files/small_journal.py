@@ -1,16 +1,19 @@
-"""A journal beside the conversations: a fixed path, a lock of its own, and a state that is small enough to keep."""
+"""A journal outside the conversations: it has a fixed path, its own lock, and a state that is small enough for memory.
+
+Records and the tenant's log are stored in such journals.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic
 
-from hansard.backends.files import disk
+from hansard.backends.files import disk, line_format
 from hansard.backends.files.disk import Disk
-from hansard.backends.files.journal import JournalReader, sealed
 from hansard.backends.files.line_format import R
 from hansard.backends.files.locks import Locks
 
@@ -21,23 +24,43 @@ class SmallJournal(Generic[R]):
     ) -> None:
         self.path = path
         self.disk = writes
-        self.known = JournalReader(fresh)
+        self.state = fresh()
+        """The state up to the last line that this process has read."""
+        self.mutex = threading.Lock()
+        """Held while the state is read or changed; never while a write waits for the disk."""
+        self._fresh = fresh
         self._lock = lock
         self._what = what
         self._locks = locks
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[tuple[int, R] | None]:
-        """The open file and its state; None when there is no such file."""
+        """Yields the open file and its state, or None if the file does not exist."""
         try:
             fd = os.open(self.path, disk.READ)
         except FileNotFoundError:
             yield None
             return
         try:
-            yield fd, self.known.read_on(fd, self.path)
+            yield fd, self.read_new_lines(fd)
         finally:
             os.close(fd)
+
+    def read_new_lines(self, fd: int) -> R:
+        with self.mutex:
+            try:
+                self.state = line_format.catch_up(fd, self.state, self._fresh, self.path)
+            except BaseException:
+                # Half a line may have been applied.
+                self.state = self._fresh()
+                raise
+            return self.state
+
+    def reset(self) -> R:
+        """Clears the state, because the file does not exist."""
+        with self.mutex:
+            self.state = self._fresh()
+            return self.state
 
     def copy_to(self, path: Path, writes: Disk) -> None:
         with self.reading() as found:
@@ -48,36 +71,47 @@ class SmallJournal(Generic[R]):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[SmallJournalWriter[R]]:
-        """Under its lock. The file is made by the first line."""
+        """Holds the journal's lock. The first line that is appended creates the file."""
         self.disk.make_folder(self._lock.parent)
         with self._locks.hold(self._lock, self._what):
-            journal = SmallJournalWriter(self)
+            writer = SmallJournalWriter(self)
             try:
-                yield journal
+                yield writer
             finally:
-                journal.close()
+                writer.close()
 
 
 class SmallJournalWriter(Generic[R]):
-    """A small journal whose lock is held."""
+    """A small journal whose lock is held.
 
-    def __init__(self, small_journal: SmallJournal[R]) -> None:
-        self._path = small_journal.path
-        self._disk = small_journal.disk
-        self._known = small_journal.known
+    `state` always belongs to the open file. `SmallJournal.state` may not: a reader that still has an older file open
+    can replace it.
+    """
+
+    def __init__(self, journal: SmallJournal[R]) -> None:
+        self._journal = journal
+        self._path = journal.path
+        self._disk = journal.disk
         self._fd: int | None = None
         try:
             self._fd = os.open(self._path, disk.UPDATE)
-            self.state = self._known.mend(self._fd, self._path, self._disk)
+            self.state = self._repair(self._fd)
         except FileNotFoundError:
-            self.state = self._known.reset()
+            self.state = journal.reset()
         except BaseException:
             self.close()
             raise
 
+    def _repair(self, fd: int) -> R:
+        """Reads the journal and cuts off a torn tail, which was never acknowledged."""
+        state = self._journal.read_new_lines(fd)
+        if os.fstat(fd).st_size > state.position.size:
+            self._disk.cut(fd, state.position.size)
+        return state
+
     @property
     def fd(self) -> int:
-        """The open file, made if it is missing."""
+        """The open file, which is created if it is missing."""
         if self._fd is None:
             self._disk.make_folder(self._path.parent)
             self._fd = os.open(self._path, disk.CREATE, 0o666)
@@ -85,17 +119,29 @@ class SmallJournalWriter(Generic[R]):
         return self._fd
 
     def append(self, body: bytes) -> None:
-        self.state = self._known.append(self.fd, self._path, self._disk, body, self.state)
+        """Appends a JSON object as a line."""
+        state, at = self.state, self.state.position.size
+        line = line_format.make_line(body, state.position.lines + 1)
+        self._disk.append(self.fd, at, line)
+        with self._journal.mutex:
+            if self._journal.state is state and state.position.size == at and state.position.inode:
+                line_format.apply_line(state, line, self._path)
+                return
+        # A reader has applied the line already, or the file is new.
+        self.state = self._journal.read_new_lines(self.fd)
 
     def replace(self, bodies: Iterable[bytes]) -> None:
-        fd, self.state = self._known.replace(self._path, self._disk, sealed(bodies))
+        """Replaces the file by one with these JSON objects as lines."""
+        lines = (line_format.make_line(body, number) for number, body in enumerate(bodies, 1))
+        fd = self._disk.replace_open(self._path, lines)
         self.close()
         self._fd = fd
+        self.state = self._journal.read_new_lines(fd)
 
     def remove(self) -> None:
         self.close()
         self._disk.remove(self._path)
-        self.state = self._known.reset()
+        self.state = self._journal.reset()
 
     def close(self) -> None:
         if self._fd is not None:

@@ -34,7 +34,7 @@ class StateCore(Struct, array_like=True):
     top: int = 0
     waste: int = 0
     latest: int = 0
-    is_in_time: bool = True
+    is_time_ordered: bool = True
     deleted_at: datetime | None = None
     tombstone: bool = False
 
@@ -60,7 +60,7 @@ class JournalState:
         self.position = position or ReadPosition()
         self.id = ""
         self.journal = ""
-        self.head: ConversationState | None = None
+        self.conversation_state: ConversationState | None = None
         self.count = 0
         """How many messages there are."""
         self.top = 0
@@ -69,7 +69,7 @@ class JournalState:
         """Bytes in the journal that a rewrite would leave out."""
         self.latest = 0
         """The latest time of a message, in microseconds."""
-        self.is_in_time = True
+        self.is_time_ordered = True
         """The order of seq is the order of time, too."""
         self.deleted_at: datetime | None = None
         self.tombstone = False
@@ -80,25 +80,25 @@ class JournalState:
 
     @property
     def is_live(self) -> bool:
-        return self.head is not None and self.deleted_at is None
+        return self.conversation_state is not None and self.deleted_at is None
 
     def last_segment(self) -> int:
         """The highest number that a segment of this conversation has, or had."""
-        assert self.head is not None
-        return max(self.top, *(branch.segment for branch in self.head.branches.values()))
+        assert self.conversation_state is not None
+        return max(self.top, *(branch.segment for branch in self.conversation_state.branches.values()))
 
     # Reading on
 
     def change(self, entry: JournalEntry) -> None:
         """Takes in everything but messages."""
-        self._change_head(entry)
+        self._change_conversation(entry)
         self._change_rest(entry)
 
-    def _change_head(self, entry: JournalEntry) -> None:
-        head = self.head
+    def _change_conversation(self, entry: JournalEntry) -> None:
+        head = self.conversation_state
         conversation = head.conversation if head else None
         if entry.conversation is not UNSET:
-            conversation = entries.with_facts(conversation, self.id, entry.conversation)
+            conversation = entries.apply_changed_fields(conversation, self.id, entry.conversation)
         if conversation is None:
             return
         if conversation.message_count != self.count:
@@ -113,7 +113,7 @@ class JournalState:
         has_tombstones = (
             entry.has_tombstones if entry.has_tombstones is not UNSET else head is not None and head.has_tombstones
         )
-        self.head = ConversationState(conversation, seq, branches, has_tombstones)
+        self.conversation_state = ConversationState(conversation, seq, branches, has_tombstones)
 
     def _change_rest(self, entry: JournalEntry) -> None:
         self.top = max(self.top, entry.top)
@@ -150,8 +150,8 @@ class JournalState:
             usage=list(self.usage.values()),
             owners=self.rest.owners,
         )
-        assert self.head is not None
-        entries.set_head(entry, None, self.head)
+        assert self.conversation_state is not None
+        entries.set_state(entry, None, self.conversation_state)
         return entry
 
     def copy(self) -> JournalState:
@@ -168,8 +168,8 @@ class JournalState:
     # In the index
 
     def core(self) -> bytes:
-        head = self.head
-        numbers = (self.count, self.top, self.waste, self.latest, self.is_in_time, self.deleted_at, self.tombstone)
+        head = self.conversation_state
+        numbers = (self.count, self.top, self.waste, self.latest, self.is_time_ordered, self.deleted_at, self.tombstone)
         if head is None:
             return _encode(StateCore(None, 0, [], False, *numbers))
         return _encode(
@@ -179,10 +179,10 @@ class JournalState:
     def set_core(self, data: bytes) -> None:
         core = _decoded(_core, data)
         self.count, self.top, self.waste = core.count, core.top, core.waste
-        self.latest, self.is_in_time = core.latest, core.is_in_time
+        self.latest, self.is_time_ordered = core.latest, core.is_time_ordered
         self.deleted_at, self.tombstone = core.deleted_at, core.tombstone
         if core.conversation is not None:
-            self.head = ConversationState(
+            self.conversation_state = ConversationState(
                 core.conversation, core.seq, {branch.id: branch for branch in core.branches}, core.has_tombstones
             )
 

@@ -21,7 +21,7 @@ from hansard.backends.files.disk import map_errors
 from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.journals import ConversationMoving
 from hansard.backends.files.tenant import SharedResources, Tenant
-from hansard.backends.files.transaction import HEAD_ONLY, FilesTransaction, answer
+from hansard.backends.files.transaction import STATE_ONLY, FilesTransaction, answer
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.signals import Signals
 from hansard.backends.stored import StoredBackend
@@ -77,13 +77,13 @@ class FilesStorage:
     async def close(self) -> None:
         if self._closed:
             return
-        await self._run(self._let_go)
+        await self._run(self._close_tenants)
         self._closed = True
         self._signals.notify_all()
         if self._pool is not None:
             await run_in_thread(self._pool.shutdown)
 
-    def _let_go(self) -> None:
+    def _close_tenants(self) -> None:
         for tenant in self.common.tenants.values():
             tenant.close()
 
@@ -91,8 +91,8 @@ class FilesStorage:
         if self._closed:
             raise Closed("this store was closed")
         if self._pool is None:
-            return _mapped(function, args)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _mapped, function, args)
+            return _run_with_recovery(function, args)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _run_with_recovery, function, args)
 
     def _tenant(self, context: Context) -> Tenant:
         return self.common.tenant(context.tenant)
@@ -115,8 +115,8 @@ class FilesStorage:
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         def read() -> tuple[ConversationState, Found] | None:
             tenant = self._tenant(context)
-            with tenant.journals.reading(context, id, rows=wants != HEAD_ONLY) as journal:
-                return (journal.head, answer(tenant, journal, wants)) if journal else None
+            with tenant.journals.reading(context, id, rows=wants != STATE_ONLY) as journal:
+                return (journal.conversation_state, answer(tenant, journal, wants)) if journal else None
 
         return await self._run(read)
 
@@ -140,19 +140,19 @@ class FilesStorage:
         key = (context.tenant, id)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        await self._run(self._look, context, id)
+        await self._run(self._check_for_changes, context, id)
         while True:
             left = deadline - loop.time()
             mark = await self._signals.wait(key, seen, max(0.0, min(_POLL, left)))
             if mark != seen or left <= _POLL:
                 return mark
-            await self._run(self._look, context, id)
+            await self._run(self._check_for_changes, context, id)
 
-    def _look(self, context: Context, id: str) -> None:
+    def _check_for_changes(self, context: Context, id: str) -> None:
         """Wakes those who wait when the journal is not as it was."""
         key = (context.tenant, id)
         try:
-            now = self._tenant(context).journals.stamp(names.escape(id))
+            now = self._tenant(context).journals.fingerprint(names.escape(id))
         except ConversationMoving:
             return
         before = self._watched.get(key, now)
@@ -183,7 +183,7 @@ class FilesStorage:
     async def reindex(self) -> AsyncIterator[int]:
         done = 0
         for tenant in await self._run(maintenance.tenants, self.common):
-            await self._run(search.begin_anew, tenant)
+            await self._run(search.restart, tenant)
             while more := await self._run(search.index_some, tenant):
                 done += more
                 yield done
@@ -203,8 +203,8 @@ class FilesStorage:
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
         def put() -> None:
             tenant = self._tenant(context)
-            with tenant.staying(create=True):
-                tenant.log.establish()
+            with tenant.lock_shared(create=True):
+                tenant.log.create_if_missing()
                 tenant.blobs.put(sha256, data, keep_until)
 
         await self._run(put)
@@ -252,7 +252,7 @@ class FilesBackend(StoredBackend[FilesStorage]):
         super().__init__(FilesStorage(common, blocking=blocking))
 
 
-def _mapped(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+def _run_with_recovery(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     """Runs it, again where the index turned out to be unusable: what fails for that reason has written nothing."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:

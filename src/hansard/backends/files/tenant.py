@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from hansard import rules
 from hansard.backends.files import disk, names
 from hansard.backends.files.blobs import BlobFiles
-from hansard.backends.files.cache import Lru
 from hansard.backends.files.catalog import Catalog
 from hansard.backends.files.disk import Disk
 from hansard.backends.files.entries import JournalEntry
@@ -29,6 +30,52 @@ from hansard.model import Receipt
 _MOST_RECORDS = 200_000
 _MOST_TENANTS = 64
 """Tenants whose indexes are kept open."""
+
+V = TypeVar("V")
+
+
+class Lru(Generic[V]):
+    """A cache bounded by weight: the least recently used values are dropped. The last one always stays."""
+
+    def __init__(self, max_weight: int, default_weight: int, on_drop: Callable[[V], None] | None = None) -> None:
+        self._max_weight = max_weight
+        self._default_weight = default_weight
+        self._on_drop = on_drop
+        self._values: OrderedDict[Hashable, V] = OrderedDict()
+        self._weights: dict[Hashable, int] = {}
+        self._total = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+            value = self._values[key] = make()
+        self.set_weight(key, self._default_weight)
+        return value
+
+    def set_weight(self, key: Hashable, weight: int) -> None:
+        with self._lock:
+            if key in self._values:
+                self._total += weight - self._weights.get(key, 0)
+                self._weights[key] = weight
+            while self._total > self._max_weight and len(self._values) > 1:
+                self._drop(next(iter(self._values)))
+
+    def discard(self, key: Hashable) -> None:
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: Hashable) -> None:
+        value = self._values.pop(key, None)
+        if value is not None and self._on_drop is not None:
+            self._on_drop(value)
+        self._total -= self._weights.pop(key, 0)
+
+    def values(self) -> list[V]:
+        with self._lock:
+            return list(self._values.values())
 
 
 class SharedResources:
@@ -58,26 +105,26 @@ class Tenant:
         self.blobs = BlobFiles(self.layout, common.disk, common.locks)
         self._catalog = Catalog(self.journals)
         self._common = common
-        self._lock_here, self._named = self.layout.lock("_home"), f"tenant {id!r}"
-        self._here = threading.local()
+        self._lock_path, self._lock_name = self.layout.lock("_home"), f"tenant {id!r}"
+        self._thread = threading.local()
 
     # Being there
 
     @contextlib.contextmanager
-    def staying(self, *, create: bool = False) -> Iterator[bool]:
+    def lock_shared(self, *, create: bool = False) -> Iterator[bool]:
         """While this is held, nobody deletes the tenant. Without `create`, false where there is none."""
-        if getattr(self._here, "is_held", False):
+        if getattr(self._thread, "is_held", False):
             yield True
             return
         with contextlib.ExitStack() as stack:
-            is_there = self._here.is_held = self._enter(stack, shared=True, create=create)
+            exists = self._thread.is_held = self._enter(stack, shared=True, create=create)
             try:
-                yield is_there
+                yield exists
             finally:
-                self._here.is_held = False
+                self._thread.is_held = False
 
     @contextlib.contextmanager
-    def leaving(self) -> Iterator[bool]:
+    def lock_exclusive(self) -> Iterator[bool]:
         """While this is held, nobody else writes anything here. False where there is no such tenant."""
         with contextlib.ExitStack() as stack:
             yield self._enter(stack, shared=False, create=False)
@@ -85,10 +132,10 @@ class Tenant:
     def _enter(self, stack: contextlib.ExitStack, *, shared: bool, create: bool) -> bool:
         while True:
             with contextlib.suppress(FileNotFoundError):
-                stack.enter_context(self._common.locks.hold(self._lock_here, self._named, shared=shared))
+                stack.enter_context(self._common.locks.hold(self._lock_path, self._lock_name, shared=shared))
                 return True
             if create:
-                self.log.establish()
+                self.log.create_if_missing()
             elif not self._has_locks():
                 return False
 
@@ -106,8 +153,8 @@ class Tenant:
     def writing(self, id: str, *, create: bool = False) -> Iterator[ConversationWriter | None]:
         """The conversation under its lock; without `create`, None when there is nothing to lock."""
         with contextlib.ExitStack() as stack:
-            is_there = stack.enter_context(self.staying(create=create))
-            if not is_there or not self._lock(stack, id, create=create):
+            exists = stack.enter_context(self.lock_shared(create=create))
+            if not exists or not self._lock(stack, id, create=create):
                 yield None
                 return
             writer = ConversationWriter(self.journals, self.blobs, id, snapshots=self._common.snapshots)
@@ -130,10 +177,10 @@ class Tenant:
             if not create and self.journals.locate(name) is None:
                 return False
             create = True
-            self.log.establish()
+            self.log.create_if_missing()
 
-    def lives(self, context: Context) -> _Lives:
-        return _Lives(self.journals, context)
+    def conversation_exists(self, context: Context) -> _ConversationExists:
+        return _ConversationExists(self.journals, context)
 
     # Beside them
 
@@ -145,7 +192,7 @@ class Tenant:
     def records(self, owner: str) -> RecordJournal:
         path = self.layout.space(owner)
         space = self._common.spaces.get(path, lambda: RecordJournal(self.layout, owner, self.disk, self._common.locks))
-        self._common.spaces.weigh(path, space.weight)
+        self._common.spaces.set_weight(path, space.weight)
         return space
 
     def spaces(self) -> list[RecordJournal]:
@@ -159,24 +206,24 @@ class Tenant:
             return 0
         with contextlib.suppress(ConversationMoving, TimedOut, Corrupt, FormatMismatch, IndexFailure, OSError):
             # What may take long is done before others have to wait for the blobs.
-            self._held(candidates)
-            return self.blobs.drop(candidates, now, lambda: self._held(candidates))
+            self._referenced_blobs(candidates)
+            return self.blobs.drop(candidates, now, lambda: self._referenced_blobs(candidates))
         return 0
 
-    def _held(self, candidates: Collection[str]) -> Collection[str]:
+    def _referenced_blobs(self, candidates: Collection[str]) -> Collection[str]:
         # A writer that was killed may have left a reference that the index does not know: that would be lost data.
-        return self.catalog(wait=False, again=True).held(candidates)
+        return self.catalog(wait=False, again=True).referenced_blobs(candidates)
 
     # Deleting
 
     def drop(self, writer: ConversationWriter, now: datetime, *, tombstone: bool) -> Receipt:
         """Deletes a conversation whose lock is held. With the line that says so it is gone; the rest is cleaning."""
         state = writer.state
-        assert state.head is not None
+        assert state.conversation_state is not None
         gone = Receipt(
             conversations=1,
             messages=state.count,
-            branches=len(state.head.branches),
+            branches=len(state.conversation_state.branches),
             summaries=len(state.rest.summaries),
             at=now,
         )
@@ -192,10 +239,12 @@ class Tenant:
         state = writer.state
         at = state.deleted_at
         assert at is not None
-        assert state.head is not None
-        tombstones = dict.fromkeys(rules.tombstone_digests(state.head.conversation), at) if state.tombstone else {}
-        self.log.inherit(state.journal, list(state.usage.values()), tombstones, at)
-        records = sum(self.records(owner).forget(writer.id, at) for owner in state.rest.owners)
+        assert state.conversation_state is not None
+        tombstones = (
+            dict.fromkeys(rules.tombstone_digests(state.conversation_state.conversation), at) if state.tombstone else {}
+        )
+        self.log.add_deleted(state.journal, list(state.usage.values()), tombstones, at)
+        records = sum(self.records(owner).delete_conversation_records(writer.id, at) for owner in state.rest.owners)
         blobs = self.drop_blobs(writer.digests(), now)
         writer.unlink()
         return Receipt(records=records, blobs=blobs, at=at)
@@ -207,7 +256,7 @@ class Tenant:
         self.index.close()
 
 
-class _Lives:
+class _ConversationExists:
     """Whether conversations exist for a context. Each is looked up once; `ConversationMoving` when one is moving."""
 
     def __init__(self, journals: Journals, context: Context) -> None:

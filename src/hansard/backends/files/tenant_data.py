@@ -21,16 +21,16 @@ from hansard.model import Receipt, Record, UsageRow
 def get_records(tenant: Tenant, context: Context, keys: Sequence[tuple[tuple[str, ...], str]]) -> list[Record | None]:
     space = tenant.records(context.user or "")
     places = [key_of(*key) for key in keys]
-    return tenant.journals.patiently(lambda: space.get(context, places, tenant.lives(context)))
+    return tenant.journals.retry_while_moving(lambda: space.get(context, places, tenant.conversation_exists(context)))
 
 
 def scan_records(tenant: Tenant, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
     space = tenant.records(context.user or "")
-    return tenant.journals.patiently(lambda: space.scan(context, query, tenant.lives(context)))
+    return tenant.journals.retry_while_moving(lambda: space.scan(context, query, tenant.conversation_exists(context)))
 
 
 def write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-    return tenant.journals.patiently(lambda: _write_records(tenant, context, writes))
+    return tenant.journals.retry_while_moving(lambda: _write_records(tenant, context, writes))
 
 
 def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
@@ -38,14 +38,14 @@ def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrit
     owner = context.user or ""
     ids = {write.conversation_id for write in writes if write.conversation_id is not None and not write.delete}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(tenant.staying(create=True))
-        tenant.log.establish()
+        stack.enter_context(tenant.lock_shared(create=True))
+        tenant.log.create_if_missing()
         # In one order, whoever takes several.
         ordered = sorted(ids, key=names.escape)
         writers = [_require(stack.enter_context(tenant.writing(id)), context, id) for id in ordered]
         space = tenant.records(owner)
         journal = stack.enter_context(space.writing())
-        line, results = space.plan(journal, context, writes, tenant.lives(context))
+        line, results = space.plan(journal, context, writes, tenant.conversation_exists(context))
         for writer in writers:
             if owner not in writer.state.rest.owners:
                 writer.commit(JournalEntry(what="records", at=context.now, owners=[owner]))
@@ -56,7 +56,7 @@ def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrit
 
 def _require(writer: ConversationWriter | None, context: Context, id: str) -> ConversationWriter:
     journal = writer.journal if writer else None
-    if writer is None or journal is None or not rules.is_visible(journal.head.conversation, context):
+    if writer is None or journal is None or not rules.is_visible(journal.conversation_state.conversation, context):
         raise rules.not_found(id)
     return writer
 
@@ -73,8 +73,8 @@ def participations(tenant: Tenant, context: Context, participant_id: str, limit:
 
 
 def erase_user_data(tenant: Tenant, context: Context, user_id: str) -> Receipt:
-    with tenant.staying() as is_there:
-        return _erase(tenant, context, user_id) if is_there else Receipt(at=context.now)
+    with tenant.lock_shared() as exists:
+        return _erase(tenant, context, user_id) if exists else Receipt(at=context.now)
 
 
 def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
@@ -88,7 +88,7 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
                 writer.commit(JournalEntry(what="erase", at=context.now, erased=user_id), whole=True)
     tenant.log.erase(user_id)
     # Records of the tenant that belonged to the user's conversations and messages, their vectors among them.
-    tenant.records("").drop_waste()
+    tenant.records("").compact_if_wasteful()
     tenant.index.scrub(whole=True)
     return Receipt(records=records, usage_rows=len(rows), at=context.now)
 
@@ -103,7 +103,7 @@ def _usage(tenant: Tenant) -> tenant_log.UsageRows:
     rows, taken = tenant.log.usage()
     for _, journal, usage in found:
         if journal not in taken:
-            tenant_log.add_rows(rows, usage)
+            tenant_log.add_usage_rows(rows, usage)
     return rows
 
 

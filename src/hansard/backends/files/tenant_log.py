@@ -22,7 +22,7 @@ from hansard.backends.files.small_journal import SmallJournal, SmallJournalWrite
 from hansard.model import NOT_YET, UsageRow
 
 _LEAST_WASTE = 1 << 16
-_REMEMBERED = 1000
+_MOST_REMEMBERED = 1000
 """A journal that was taken over is removed at once, unless its remover died."""
 
 UsageRows = dict[rules.UsageKey, UsageRow]
@@ -43,7 +43,7 @@ class TenantLogLine(Struct, omit_defaults=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_note = msgspec.json.Decoder(TenantLogLine)
+_line = msgspec.json.Decoder(TenantLogLine)
 
 
 class TenantLogState:
@@ -58,20 +58,20 @@ class TenantLogState:
         self.waste = 0
 
     def apply(self, line: bytes, at: int) -> None:
-        note = _note.decode(line)
-        if note.hansard:
-            line_format.check_format(note.hansard, "the log of a tenant")
-            self.tenant = note.tenant
-        for digest, time in note.tombstones.items():
+        entry = _line.decode(line)
+        if entry.hansard:
+            line_format.check_format(entry.hansard, "the log of a tenant")
+            self.tenant = entry.tenant
+        for digest, time in entry.tombstones.items():
             self.tombstones[digest] = max(time, self.tombstones.get(digest, time))
-        if not note.taken or any(journal not in self.taken for journal in note.taken):
-            add_rows(self.usage, note.usage)
-        self.taken.update(dict.fromkeys(note.taken))
-        if not note.hansard and note.usage:
+        if not entry.taken or any(journal not in self.taken for journal in entry.taken):
+            add_usage_rows(self.usage, entry.usage)
+        self.taken.update(dict.fromkeys(entry.taken))
+        if not entry.hansard and entry.usage:
             self.waste += len(line)
 
 
-def add_rows(rows: UsageRows, more: Iterable[UsageRow]) -> None:
+def add_usage_rows(rows: UsageRows, more: Iterable[UsageRow]) -> None:
     for row in more:
         key = (row.day, row.user_id, row.agent_id, row.model)
         rows[key] = rules.add_usage(rows[key], row) if key in rows else row
@@ -89,26 +89,26 @@ class TenantLog:
             what=f"the log of tenant {layout.tenant!r}",
         )
 
-    def establish(self) -> None:
+    def create_if_missing(self) -> None:
         """Makes the log, and with it the tenant."""
         root = self._layout.home.parent
         while root.is_dir():
             # Whoever deletes the tenant may take its folder away between any two steps.
             with contextlib.suppress(FileNotFoundError):
                 self._file.disk.make_folder(self._layout.locks)
-                if not self._is_there():
+                if not self._exists():
                     with self._file.writing() as journal:
-                        self._begin(journal)
+                        self._write_first_line(journal)
                 return
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(root))
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         try:
             return self._layout.log.stat().st_size > 0
         except FileNotFoundError:
             return False
 
-    def _begin(self, journal: SmallJournalWriter[TenantLogState]) -> None:
+    def _write_first_line(self, journal: SmallJournalWriter[TenantLogState]) -> None:
         if not journal.state.position.lines:
             first = TenantLogLine(hansard=line_format.FORMAT, kind="tenant", tenant=self._layout.tenant)
             journal.append(_encode(first))
@@ -132,13 +132,13 @@ class TenantLog:
             if found is None:
                 yield TenantLogState()
                 return
-            with self._file.known.mutex:
+            with self._file.mutex:
                 yield found[1]
 
-    def bury(self, digests: Iterable[str], at: datetime) -> None:
+    def add_tombstones(self, digests: Iterable[str], at: datetime) -> None:
         self._write(TenantLogLine(what="delete", at=at, tombstones=dict.fromkeys(digests, at)))
 
-    def inherit(
+    def add_deleted(
         self, journal: str, usage: Sequence[UsageRow], tombstones: Mapping[str, datetime], at: datetime
     ) -> None:
         """Takes over what a deleted conversation leaves. Doing it again changes nothing."""
@@ -163,10 +163,10 @@ class TenantLog:
                 journal.replace(_bodies(journal.state, before=before))
         return old
 
-    def _write(self, note: TenantLogLine) -> None:
+    def _write(self, entry: TenantLogLine) -> None:
         with self._file.writing() as journal:
-            self._begin(journal)
-            journal.append(_encode(note))
+            self._write_first_line(journal)
+            journal.append(_encode(entry))
             if journal.state.waste > max(_LEAST_WASTE, journal.state.position.size // 2):
                 # The write is done: what cannot be tidied now is tidied later.
                 with contextlib.suppress(OSError):
@@ -176,7 +176,7 @@ class TenantLog:
 def _bodies(log_state: TenantLogState, *, before: datetime = NOT_YET, erased: str | None = None) -> Iterator[bytes]:
     """The log anew, without older tombstones and an erased user's usage."""
     usage = [row for row in log_state.usage.values() if erased is None or row.user_id != erased]
-    taken = list(log_state.taken)[-_REMEMBERED:]
+    taken = list(log_state.taken)[-_MOST_REMEMBERED:]
     yield _encode(
         TenantLogLine(hansard=line_format.FORMAT, kind="tenant", tenant=log_state.tenant, usage=usage, taken=taken)
     )
@@ -190,4 +190,4 @@ def tenant_at(home: Path) -> str | None:
     line = line_format.first_line(home / TENANT)
     if line is None:
         line = next(filter(None, map(line_format.first_line, home.glob("*/*" + ENDING))), None)
-    return _note.decode(line).tenant if line else None
+    return _line.decode(line).tenant if line else None

@@ -21,7 +21,7 @@ from hansard.contract.storage import NOTHING, Applied, Changes, Found, Placed, W
 from hansard.contract.types import Context, ConversationState
 from hansard.errors import Unsupported
 
-HEAD_ONLY = Wants()
+STATE_ONLY = Wants()
 
 
 class FilesTransaction:
@@ -38,7 +38,7 @@ class FilesTransaction:
         self._stack = stack
         self._writer = stack.enter_context(tenant.writing(id))
         self._journal = self._writer.journal if self._writer else None
-        self.state = self._journal.head if self._journal else None
+        self.state = self._journal.conversation_state if self._journal else None
         self._segments = 0
         """How many new segments the operation has asked for."""
 
@@ -49,13 +49,13 @@ class FilesTransaction:
     async def get(self, wants: Wants) -> Found:
         if self._writer is None and wants.tombstones:
             # Those of a conversation that comes and goes before the lock is taken must count.
-            self._writer = self._begin()
+            self._writer = self._create_writer()
         return answer(self._tenant, self._journal, wants)
 
     async def apply(self, changes: Changes) -> Applied:
         if changes.records:
             raise _no_records()
-        writer = self._writer or self._begin()
+        writer = self._writer or self._create_writer()
         if changes.wipes == "everything":
             wiped = self._drop(writer, changes)
             if changes.state is None:
@@ -63,11 +63,11 @@ class FilesTransaction:
             self._journal = None
         if self._journal is None:
             # The process that made the tenant's folder may have died before it had a name.
-            self._tenant.log.establish()
+            self._tenant.log.create_if_missing()
         assert changes.state is not None
         return self._store(writer, changes, changes.state)
 
-    def _begin(self) -> ConversationWriter:
+    def _create_writer(self) -> ConversationWriter:
         writer = self._stack.enter_context(self._tenant.writing(self.id, create=True))
         assert writer is not None
         if writer.journal is not None:
@@ -80,13 +80,13 @@ class FilesTransaction:
 
     def _store(self, writer: ConversationWriter, changes: Changes, state: ConversationState) -> Applied:
         """Writes one entry. Tombstones come before it: a deletion without its tombstone could be undone."""
-        before = self._journal.head if self._journal else None
+        before = self._journal.conversation_state if self._journal else None
         entry = JournalEntry(what=_what(before, changes, state), at=self.context.now, usage=list(changes.usage))
-        entries.set_head(entry, before, state)
+        entries.set_state(entry, before, state)
         entry.messages = self._messages(changes)
         gone, released = self._set_losses(entry, changes)
         if changes.tombstones:
-            self._tenant.log.bury(changes.tombstones, self.context.now)
+            self._tenant.log.add_tombstones(changes.tombstones, self.context.now)
         # Callers of these ask for a deletion: what goes must not stay in the journal.
         whole = entry.cleared or bool(changes.tombstones) or bool(entry.dropped and entry.removed)
         is_new = changes.update is None
@@ -173,7 +173,7 @@ def answer(tenant: Tenant, journal: OpenJournal | None, wants: Wants) -> Found:
     blobs = tenant.blobs.get(wants.blobs)
     if journal is None:
         return Found(tombstones=tombstones, blobs=blobs)
-    if wants == HEAD_ONLY:
+    if wants == STATE_ONLY:
         return NOTHING
     with journal.rows() as rows:
         named = [row for each in wants.ids if (row := rows.find(each))]

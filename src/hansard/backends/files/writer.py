@@ -19,14 +19,14 @@ from hansard.backends.files import disk, entries, line_format, names, replay
 from hansard.backends.files.blobs import BlobFiles
 from hansard.backends.files.entries import JournalEntry
 from hansard.backends.files.index import IndexFailure
-from hansard.backends.files.journals import Journals, OpenJournal, is_there
+from hansard.backends.files.journals import Journals, OpenJournal, holds_conversation
 from hansard.backends.files.line_format import ReadPosition
 from hansard.backends.files.replay import JournalFile, JournalReplay
 from hansard.backends.files.rows import IndexedMessage, IndexRow, MessageRows
 from hansard.backends.files.state import JournalState
 
 _LEAST_WASTE = 1 << 18
-_HERE = -(1 << 60)
+_IN_NEW_LINE = -(1 << 60)
 """Where a line stands that is not in the file yet."""
 _CHUNK = 256
 
@@ -54,7 +54,7 @@ class ConversationWriter:
         try:
             self._open()
         except BaseException:
-            self._let_go()
+            self._close_file()
             raise
 
     # What there is
@@ -67,7 +67,7 @@ class ConversationWriter:
     def journal(self) -> OpenJournal | None:
         """The conversation, or None when it does not exist."""
         target, row = self._target, self.row
-        if target is None or row is None or not is_there(row.state, target.path, self.id):
+        if target is None or row is None or not holds_conversation(row.state, target.path, self.id):
             return None
         return OpenJournal(
             self._index, target, row, self._unsaved.unstored(row) if self._unsaved else None, self._confirm
@@ -103,15 +103,15 @@ class ConversationWriter:
             path = self._layout.journal(folder, self._name)
             with contextlib.suppress(FileNotFoundError):
                 target = self._target = JournalFile(self._name, folder, os.open(path, disk.UPDATE), path)
-                self._journals.lies_in(self._name, folder)
+                self._journals.remember_folder(self._name, folder)
                 unsaved = self._journals.take_unsaved(self._name)
-                self.row = self._journals.known_row(target)
+                self.row = self._journals.cached_row(target)
                 if self.row is None:
                     self.row = self._read(target)
                 elif unsaved is not None and unsaved.state is self.row.state:
                     self._unsaved = unsaved
                 return
-        self._journals.lies_in(self._name, None)
+        self._journals.remember_folder(self._name, None)
 
     def _read(self, target: JournalFile) -> IndexRow:
         """What the journal says. A torn tail is taken away: what was cut off was never acknowledged."""
@@ -130,14 +130,14 @@ class ConversationWriter:
                 if self._target is not None and not os.fstat(self._target.fd).st_size:
                     self._remove(self._target)
                 self._layout.lock(self._name).unlink()
-            self._journals.lies_in(self._name, None)
+            self._journals.remember_folder(self._name, None)
         elif self.row is not None:
-            self._journals.keep_row(self._name, self.row)
+            self._journals.cache_row(self._name, self.row)
             if self._unsaved is not None:
-                self._journals.keep_unsaved(self._name, self._unsaved)
-        self._let_go()
+                self._journals.add_unsaved(self._name, self._unsaved)
+        self._close_file()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._target is not None:
             os.close(self._target.fd)
             self._target = None
@@ -152,9 +152,9 @@ class ConversationWriter:
         self._disk.remove(target.path)
         with contextlib.suppress(OSError):
             target.path.parent.rmdir()
-        self._let_go()
+        self._close_file()
         self.row = self._unsaved = None
-        self._journals.lies_in(self._name, None)
+        self._journals.remember_folder(self._name, None)
         with self._indexing():
             replay.drop(self._index, self._name)
             self._index.unmark(self._name)
@@ -167,7 +167,7 @@ class ConversationWriter:
         except IndexFailure:
             self._index.mark(self._name)
             if self._target is not None:
-                self.row = replay.read_alone(self._target)
+                self.row = replay.read_without_index(self._target)
 
     # Committing
 
@@ -199,13 +199,13 @@ class ConversationWriter:
                 self._append(target, entry, is_new=is_new and not entry.removed and not entry.cleared)
                 if is_first:
                     self._disk.sync_folder(target.path.parent)
-            self._settle()
+            self._move_to_agent_folder()
         if whole:
             self._index.scrub(only_terms=bool(entry.removed) and entry.summaries is UNSET)
 
     def _append(self, target: JournalFile, entry: JournalEntry, *, is_new: bool) -> None:
         position = self.state.position
-        line = line_format.seal(entries.encode(entry), position.lines + 1)
+        line = line_format.make_line(entries.encode(entry), position.lines + 1)
         self._disk.append(target.fd, position.size, line)
         self._index.mark(self._name)
         self._confirmed = None
@@ -232,8 +232,8 @@ class ConversationWriter:
 
     def _create(self, entry: JournalEntry) -> JournalFile:
         """An empty journal, which is no conversation yet."""
-        facts = entry.conversation
-        folder = names.folder_of((facts.agent_id or None) if facts else None)
+        fields = entry.conversation
+        folder = names.folder_of((fields.agent_id or None) if fields else None)
         path = self._layout.journal(folder, self._name)
         while True:
             self._disk.make_folder(path.parent)
@@ -246,22 +246,22 @@ class ConversationWriter:
     def _rewrite(self, target: JournalFile, entry: JournalEntry) -> None:
         self._confirm()
         with self._index.reading() as connection:
-            anew = JournalReplay(self.row, connection)
-            line = line_format.seal(entries.encode(entry), anew.position.lines + 1)
-            anew.apply(line, _HERE)
-            anew.fill()
-        fd = self._disk.replace_open(target.path, self._lines(target, anew, line, entry.at))
+            rewrite = JournalReplay(self.row, connection)
+            line = line_format.make_line(entries.encode(entry), rewrite.position.lines + 1)
+            rewrite.apply(line, _IN_NEW_LINE)
+            rewrite.load_all_messages()
+        fd = self._disk.replace_open(target.path, self._lines(target, rewrite, line, entry.at))
         os.close(target.fd)
         target = self._target = target._replace(fd=fd)
-        anew.note_file(fd)
+        rewrite.note_file(fd)
         with self._indexing():
             with self._index.writing() as connection:
-                stored = replay.store(connection, target.name, target.folder, anew)
+                stored = replay.store(connection, target.name, target.folder, rewrite)
             self.row = stored or replay.catch_up(self._index, target, is_locked=True)
 
-    def _lines(self, target: JournalFile, anew: JournalReplay, line: bytes, at: datetime) -> Iterator[bytes]:
+    def _lines(self, target: JournalFile, rewrite: JournalReplay, line: bytes, at: datetime) -> Iterator[bytes]:
         """The journal anew. The replay is led along, so that in the end it fits the new file."""
-        state = anew.state
+        state = rewrite.state
         state.position, state.waste = ReadPosition(), 0
         first = JournalEntry(
             hansard=line_format.FORMAT,
@@ -270,16 +270,18 @@ class ConversationWriter:
             id=self.id,
             journal=state.journal,
         )
-        yield _stepped(state, entries.encode(first))
-        found = sorted(((id, place) for id, place in anew.places.items() if place), key=lambda each: each[1].seq)
+        yield _next_line(state, entries.encode(first))
+        found = sorted(((id, place) for id, place in rewrite.places.items() if place), key=lambda each: each[1].seq)
         for start in range(0, len(found), _CHUNK):
             chunk = found[start : start + _CHUNK]
-            for (id, place), raw in zip(chunk, self._raw(target, [each for _, each in chunk], line), strict=True):
-                anew.places[id] = place._replace(offset=state.position.size + 1 + len(entries.MESSAGES))
-                yield _stepped(state, b"{%b%b]}" % (entries.MESSAGES, raw))
-        yield _stepped(state, entries.encode(state.whole(at)))
+            for (id, place), raw in zip(
+                chunk, self._message_bytes(target, [each for _, each in chunk], line), strict=True
+            ):
+                rewrite.places[id] = place._replace(offset=state.position.size + 1 + len(entries.MESSAGES))
+                yield _next_line(state, b"{%b%b]}" % (entries.MESSAGES, raw))
+        yield _next_line(state, entries.encode(state.whole(at)))
 
-    def _raw(self, target: JournalFile, places: list[IndexedMessage], line: bytes) -> list[bytes]:
+    def _message_bytes(self, target: JournalFile, places: list[IndexedMessage], line: bytes) -> list[bytes]:
         """Messages as they stand in the old file, or in the line that is to come."""
         old = [place for place in places if place.offset >= 0]
         found = iter(line_format.read_pieces(target.fd, old, target.path))
@@ -287,19 +289,19 @@ class ConversationWriter:
 
     # Where it lies
 
-    def _settle(self) -> None:
+    def _move_to_agent_folder(self) -> None:
         """Moves the journal to its agent's folder.
 
         The write is done: should this fail, the next writer tries again.
         """
-        head, target = self.state.head, self._target
-        if head is None or target is None:
+        state, target = self.state.conversation_state, self._target
+        if state is None or target is None:
             return
-        folder = names.folder_of(head.conversation.agent_id)
+        folder = names.folder_of(state.conversation.agent_id)
         with contextlib.suppress(OSError):
             if target.folder != folder:
                 target = self._target = self._move(target, folder)
-        self._journals.lies_in(self._name, target.folder)
+        self._journals.remember_folder(self._name, target.folder)
 
     def _move(self, target: JournalFile, folder: str) -> JournalFile:
         new = target._replace(folder=folder, path=self._layout.journal(folder, self._name))
@@ -320,11 +322,11 @@ class ConversationWriter:
 
 
 def _part(line: bytes, place: IndexedMessage) -> bytes:
-    start = place.offset - _HERE
+    start = place.offset - _IN_NEW_LINE
     return line[start : start + place.length]
 
 
-def _stepped(state: JournalState, body: bytes) -> bytes:
-    line = line_format.seal(body, state.position.lines + 1)
-    state.position.step(line)
+def _next_line(state: JournalState, body: bytes) -> bytes:
+    line = line_format.make_line(body, state.position.lines + 1)
+    state.position.advance(line)
     return line
