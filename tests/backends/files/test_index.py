@@ -309,9 +309,9 @@ def test_a_blob_that_the_index_does_not_know_of_stays(tmp_path: Path) -> None:
 # --- what `check` says of it ------------------------------------------------------------------------------------------
 
 SPOILED = {
-    "a place": ("UPDATE messages SET offset = offset + 1 WHERE id = 'm2'", "default/c: the index does not say"),
-    "a missing message": ("DELETE FROM messages WHERE id = 'm2'", "default/c: the index does not say"),
-    "a head": ("UPDATE conversations SET head = replace(head, 'plain', 'other')", "default/c: the index does not say"),
+    "a place": ("UPDATE messages SET offset = offset + 1 WHERE id = 'm2'", "default/c: the index differs from"),
+    "a missing message": ("DELETE FROM messages WHERE id = 'm2'", "default/c: the index differs from"),
+    "a head": ("UPDATE conversations SET head = replace(head, 'plain', 'other')", "default/c: the index differs from"),
     "nonsense": ("UPDATE conversations SET head = '[nonsense' WHERE name = 'c'", "index.sqlite: the index is damaged"),
 }
 

@@ -204,7 +204,7 @@ def test_a_blob_is_a_file_named_by_its_hash(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="hash") as caught:
             store.blobs.get(blob.sha256)
         assert type(caught.value).__name__ == "Corrupt"
-        assert [problem.what for problem in store.check()] == ["it does not have the hash that it is named by"]
+        assert [problem.what for problem in store.check()] == ["its content does not have the hash in its name"]
 
 
 def test_nobody_reads_other_files_as_blobs(tmp_path: Path) -> None:

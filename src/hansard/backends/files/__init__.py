@@ -1,4 +1,4 @@
-"""Files: a folder for each agent, a journal of JSON lines for each conversation. Begin with `layout.py`."""
+"""Files: a folder for each agent, a journal of JSON lines for each conversation. Start reading at `layout.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy of the whole store while others write: each journal as it is at one moment, with all that it refers to."""
+"""Copies the whole store while others write: each journal as of one moment, with everything that it refers to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _copy_tenant(tenant: Tenant, target: Layout, writes: Disk) -> None:
 
 def _copy(tenant: Tenant, target: Layout, writes: Disk) -> None:
     writes.make_folder(target.locks)
-    # As long as this is held, no blob goes.
+    # No blob is removed while this lock is held.
     with tenant.blobs.lock_shared():
         names = tenant.catalog().names()
         tenant.log.copy_to(target.log, writes)

@@ -1,8 +1,8 @@
-"""Blobs: files by their hash. A file's time is until when it is kept though nothing refers to it.
+"""Blobs: files named by their hash. A blob that nothing refers to is kept until its file's modification time.
 
-A blob is on disk before any line that refers to it. Whoever adds a reference holds the lock shared from before it looks
-for the file until its line is written; whoever removes blobs holds it alone. So nobody removes what somebody is about
-to need.
+A blob is on disk before any line that refers to it. A writer that adds a reference holds the lock shared, from before
+it looks for the file until its line is written; removing blobs needs the lock exclusively. So no blob is removed while
+a writer is about to refer to it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from hansard.errors import Corrupt
 from hansard.model import EPOCH, to_micros
 
 _LATEST = 4_102_444_800_000_000
-"""The year 2100, in microseconds: file systems differ in what lies beyond."""
+"""The year 2100, in microseconds: file systems differ in the later times that they support."""
 
 _REMOVAL_TIMEOUT = 1.0
-"""How long to wait before blobs are left to the next sweep: a backup may be under way."""
+"""How long to wait for the lock, in seconds, before removal is left to the next sweep: a backup may hold it."""
 
 
 class BlobFiles:
@@ -35,7 +35,7 @@ class BlobFiles:
         self._locks = locks
 
     def lock_shared(self) -> contextlib.AbstractContextManager[int]:
-        """While this is held, no blob goes."""
+        """Holds the lock shared: no blob is removed meanwhile."""
         return self._hold(shared=True)
 
     def _hold(self, *, shared: bool = False, timeout: float | None = None) -> contextlib.AbstractContextManager[int]:
@@ -44,7 +44,7 @@ class BlobFiles:
 
     @contextlib.contextmanager
     def adding(self, blobs: Mapping[str, bytes]) -> Iterator[None]:
-        """While a write that refers to blobs is under way; these are stored first."""
+        """Stores these blobs, and holds the lock while a write that refers to them is in progress."""
         with self.lock_shared():
             for sha256, data in blobs.items():
                 self._store(sha256, data, EPOCH)
@@ -59,7 +59,7 @@ class BlobFiles:
     def _store(self, sha256: str, data: bytes, keep_until: datetime) -> Path:
         path = self._layout.blob(sha256)
         if path.exists():
-            # Whoever wrote it may not have made its name durable yet.
+            # The process that wrote the file may not have made its name durable yet.
             self._disk.sync_folder(path.parent)
         else:
             self._disk.make_folder(path.parent)
@@ -73,12 +73,12 @@ class BlobFiles:
             with contextlib.suppress(FileNotFoundError):
                 data = path.read_bytes()
                 if codec.sha256_of(data) != sha256:
-                    raise Corrupt(f"{path} is damaged: it does not have the hash that it is named by", where=str(path))
+                    raise Corrupt(f"{path} is damaged: its content does not have the hash in its name", where=str(path))
                 found[sha256] = data
         return found
 
     def drop(self, candidates: Collection[str], now: datetime, used: Callable[[], Collection[str]]) -> int:
-        """Removes those of these blobs that nothing needs. `used` is asked while nobody can add a reference."""
+        """Removes the unused ones of these blobs. `used` is called while no writer can add a reference."""
         existing = [path for sha256 in filter(_is_digest, candidates) if (path := self._layout.blob(sha256)).exists()]
         if not existing:
             return 0
@@ -92,7 +92,7 @@ class BlobFiles:
         return len(removable)
 
     def all(self) -> Iterator[tuple[str, int]]:
-        """Every blob and its size."""
+        """Yields the digest and size of every blob."""
         for folder in folders_in(self._layout.blobs):
             for file in files_in(self._layout.blobs / folder):
                 if _is_digest(file.name):
@@ -104,7 +104,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def _is_digest(text: str) -> bool:
-    """Whether this can be a blob: callers may ask for anything, and a path is not theirs to choose."""
+    """Whether this is a digest. Callers may pass any text, which must not choose a path."""
     return bool(_DIGEST.fullmatch(text))
 
 

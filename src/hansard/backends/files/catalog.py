@@ -1,7 +1,8 @@
-"""What the index says of all conversations of a tenant: listings, usage, participants, references to blobs.
+"""Queries over all conversations of a tenant: listings, usage, participants, references to blobs.
 
-Every writer keeps its own conversation up to date there. What nobody told the index, because a writer was killed or a
-person changed a file, is found by a look at every journal's number, size and time: once after the index was opened.
+Every writer keeps its own conversation up to date in the index. Changes that did not reach it, because a writer was
+killed or a person changed a file, are found by comparing the inode, size and time of every journal, once after the
+index was opened.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from hansard.errors import TimedOut
 from hansard.model import Conversation, UsageRow, to_micros
 
 _BATCH = 100
-"""Journals that are read in one transaction of the index: other writers wait for no more."""
+"""Journals that are read in one transaction of the index, which limits how long other writers wait."""
 
 _DECODED = 2000
-"""Conversations that are not decoded again while they are as they were."""
+"""Size of the cache of decoded conversations."""
 
 _ACTIVITY = "SELECT head, active_at AS at, id FROM conversations WHERE live"
 _UPDATES = (
@@ -46,13 +47,13 @@ class Catalog:
         self._layout = journals.layout
         self._index = journals.index
 
-    # Comparing
+    # Synchronising
 
     def sync(self, *, wait: bool = True, again: bool = False) -> None:
-        """Brings the index up to date: from marked journals, and from all of them where that was not done yet.
+        """Brings the index up to date: from marked journals, or from all of them if they were not compared yet.
 
-        Without `wait`, `ConversationMoving` is raised when a journal is being moved.
-        A private index is compared each time: nobody else writes to it.
+        Without `wait`, raises `ConversationMoving` when a journal is being moved. A private index is always compared,
+        because other processes do not write to it.
         """
         if wait:
             self._journals.retry_while_moving(lambda: self._sync(again=again))
@@ -81,7 +82,7 @@ class Catalog:
                     self._update(name)
 
     def _changed(self) -> Iterator[str]:
-        """The journals that are not as the index knows them."""
+        """Yields the names of journals that differ from their row in the index."""
         with self._index.connection(current=True) as connection:
             known = {name: tuple(rest) for name, *rest in connection.execute(QUERIES["facts"])}
         for folder in self._layout.folders():
@@ -90,13 +91,13 @@ class Catalog:
                 try:
                     file_stat = file.stat()
                 except FileNotFoundError:
-                    continue  # it is on its way, and still among the known ones
+                    continue  # it is being moved, and is still in `known`
                 if known.pop(name, None) != (folder, inode_of(file_stat), file_stat.st_size, file_stat.st_mtime_ns):
                     yield name
         yield from known
 
     def _unmark(self, name: str) -> None:
-        """Takes away the mark of a journal that the index knows. One that is being written just now keeps its mark."""
+        """Removes the mark of a journal that the index is up to date with. One that is being written keeps its mark."""
         lock = self._layout.lock(name)
         with contextlib.suppress(TimedOut, OSError), self._journals.locks.hold(lock, "a conversation", timeout=0.0):
             (known,) = self._rows("file_of", name) or (None,)
@@ -112,29 +113,29 @@ class Catalog:
         target = self._journals.open(name, wait=False)
         if target is not None:
             try:
-                # Whoever has just replaced it tells the index.
+                # The process that replaced the journal updates the index.
                 with contextlib.suppress(replay.JournalReplaced):
                     replay.catch_up(self._index, target)
             finally:
                 os.close(target.fd)
 
-    # Looking up
+    # Queries
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._index.connection(current=True) as connection:
             return connection.execute(QUERIES[query], values).fetchall()
 
     def names(self) -> list[str]:
-        """Of all journals."""
+        """Returns the names of all journals."""
         return [name for (name,) in self._rows("names")]
 
     def unindexed(self) -> int:
-        """How many messages no search has indexed yet."""
+        """Returns how many messages are not in the search index yet."""
         count: int = self._rows("count_unindexed")[0][0]
         return count
 
     def select(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-        """A page, and whether there are more."""
+        """Returns a page, and whether more conversations match."""
         with self._index.connection(current=True) as connection:
             found = map(_conversation, _listed(connection, context, query))
             matching = (each for each in found if rules.matches(each, query, context))
@@ -142,7 +143,7 @@ class Catalog:
         return page[: query.limit], len(page) > query.limit
 
     def conversations(self) -> list[tuple[Conversation, int, int]]:
-        """Every conversation, with the numbers of its branches and summaries."""
+        """Returns every conversation with the number of its branches and of its summaries."""
         with self._index.connection(current=True) as connection:
             return [_counted(*row) for row in connection.execute(QUERIES["heads"])]
 
@@ -159,17 +160,17 @@ class Catalog:
         return [Participation(id, ids) for id, ids in found.items()]
 
     def usage(self) -> list[tuple[str, str, list[UsageRow]]]:
-        """Conversations with usage rows: id, journal, rows."""
+        """Returns id, journal and usage rows of every conversation that has any."""
         with self._index.connection(current=True) as connection:
             rows = connection.execute(QUERIES["usage"])
             return [(id, journal, decode_usage(usage)) for id, journal, usage in rows]
 
     def overdue(self, context: Context) -> list[str]:
-        """Conversations that have expired, and deletions that somebody began and did not finish."""
+        """Returns the ids of conversations that have expired or whose deletion was not finished."""
         return [id for (id,) in self._rows("overdue", to_micros(context.horizon))]
 
     def referenced_blobs(self, digests: Iterable[str]) -> Collection[str]:
-        """Those of these blobs that a message refers to."""
+        """Returns those of these blobs that a message refers to."""
         with self._index.connection(current=True) as connection:
             return {each for each in digests if connection.execute(QUERIES["is_held"], (each,)).fetchone()}
 
@@ -210,7 +211,7 @@ def _listed(connection: sqlite3.Connection, context: Context, query: Conversatio
 
 @lru_cache(64)
 def _sql(by_update: bool, kind: str, above: bool, below: bool, newest_first: bool) -> str:
-    """From constant fragments only. Each combination walks one index, or merges two."""
+    """Builds the query from constant fragments only. Each combination walks one index, or merges two."""
     order = "DESC" if newest_first else "ASC"
     if not by_update:
         return f"{_ACTIVITY}{_where(kind, above, below, 'active_at')} ORDER BY active_at {order}, id {order}"

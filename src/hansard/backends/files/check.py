@@ -1,4 +1,4 @@
-"""Checks everything: every line of every journal from its first byte, what the index says of it, and every blob."""
+"""Checks every line of every journal, the index against the journals, and every blob."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _check_root(common: SharedResources) -> Iterator[Problem]:
     for name in folders_in(common.root):
         home = common.root / name
         if not names.is_ours(name) and tenant_at(home) is None and any(home.glob("*/*" + ENDING)):
-            yield Problem(str(common.root / name), "nothing here says which tenant this folder belongs to")
+            yield Problem(str(common.root / name), "no file in this folder names the tenant that it belongs to")
 
 
 # --- conversations ----------------------------------------------------------------------------------------------------
@@ -55,14 +55,16 @@ def _check_conversations(tenant: Tenant) -> Iterator[Problem | int]:
         for file in files_in(tenant.layout.home / folder, ENDING):
             name = file.name.removesuffix(ENDING)
             if name in seen and tenant.layout.journal(seen[name], name).exists():
-                yield Problem(f"{tenant.id}/{folder}/{file.name}", f"it lies in the folder {seen[name]!r} too")
+                yield Problem(
+                    f"{tenant.id}/{folder}/{file.name}", f"the folder {seen[name]!r} has a journal of this name too"
+                )
             seen[name] = folder
             yield from _confirmed_problems(tenant, name, partial(_check_conversation, tenant, folder, name))
             yield 1
 
 
 def _confirmed_problems(tenant: Tenant, name: str, find_problems: Callable[[], Iterator[Problem]]) -> list[Problem]:
-    """What is wrong, and still is while nobody writes: a write under way looks like one that was cut off."""
+    """Returns the problems that are still there while no process writes: a write in progress looks like a torn tail."""
     problems = list(find_problems())
     if not problems:
         return []
@@ -80,11 +82,11 @@ def _check_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Prob
         return
     state = replayed.state
     if names.escape(state.id) != name:
-        yield Problem(str(path), f"it holds conversation {state.id!r}, which belongs into another file")
+        yield Problem(str(path), f"it holds conversation {state.id!r}, which belongs in another file")
     if state.deleted_at is not None:
-        yield Problem(str(path), "the conversation was deleted, but not to the end: purge() does the rest")
+        yield Problem(str(path), "the deletion of this conversation was not finished: purge() finishes it")
     elif state.conversation_state is None:
-        yield Problem(str(path), "it ends before it says what it holds")
+        yield Problem(str(path), "it ends before the line that describes its conversation")
     else:
         places = {id: place for id, place in replayed.places.items() if place is not None}
         yield from _check_index(tenant, name, replayed)
@@ -95,7 +97,7 @@ def _check_conversation(tenant: Tenant, folder: str, name: str) -> Iterator[Prob
 
 
 def _check_index(tenant: Tenant, name: str, replayed: JournalReplay) -> Iterator[Problem]:
-    """Whether the index says what the journal says. It may be behind one that is marked, and one in memory is ours."""
+    """Compares the index with a journal. The index may be behind a marked journal; a private index is not checked."""
     where, path = f"{tenant.id}/{replayed.state.id}", tenant.layout.index
     try:
         with tenant.index.reading() as connection:
@@ -114,7 +116,7 @@ def _check_index(tenant: Tenant, name: str, replayed: JournalReplay) -> Iterator
         if tenant.index.is_synced and not tenant.layout.marker(name).exists():
             yield Problem(where, "the index is behind its journal: run `hansard reindex`")
     elif not _is_equal(row, known, replayed):
-        yield Problem(where, "the index does not say what its journal says: run `hansard reindex`")
+        yield Problem(where, "the index differs from its journal: run `hansard reindex`")
 
 
 def _is_equal(row: IndexRow, known: list[tuple[Any, ...]], replayed: JournalReplay) -> bool:
@@ -124,7 +126,7 @@ def _is_equal(row: IndexRow, known: list[tuple[Any, ...]], replayed: JournalRepl
 
 
 def _as_messages(places: dict[str, IndexedMessage]) -> list[tuple[int, Message]]:
-    """What an audit looks at."""
+    """Returns the messages in the form that `rules.audit` takes."""
     ordered = sorted(places.items(), key=lambda each: each[1].seq)
     return [
         (place.segment, Message("", None, id, seq=place.seq, created_at=from_micros(place.created)))
@@ -133,7 +135,7 @@ def _as_messages(places: dict[str, IndexedMessage]) -> list[tuple[int, Message]]
 
 
 def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None]:
-    """A journal read from its beginning, and what is wrong with it."""
+    """Reads a journal from its beginning. Returns its problems and its state."""
     try:
         with disk.opened(path, disk.READ) as fd:
             state = line_format.catch_up(fd, fresh(), fresh, path)
@@ -142,19 +144,19 @@ def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None
         return [], None
     except (Corrupt, FormatMismatch) as error:
         return [Problem(getattr(error, "where", None) or str(path), str(error))], None
-    problem = Problem(
-        f"{path}:{state.position.lines + 1}", "a torn tail: the last write was cut off, and is not served"
-    )
+    problem = Problem(f"{path}:{state.position.lines + 1}", "a torn tail: the last write was cut off, and is ignored")
     return [problem] if is_torn else [], state
 
 
-# --- beside them ------------------------------------------------------------------------------------------------------
+# --- tenant data -----------------------------------------------------------------------------------------------------
 
 
 def _check_tenant_data(tenant: Tenant) -> Iterator[Problem]:
     paths = tenant.layout
     if not paths.log.exists():
-        yield Problem(str(paths.home), f"{TENANT} is missing, and with it tombstones and the usage of what was deleted")
+        yield Problem(
+            str(paths.home), f"{TENANT} is missing: tombstones and the usage of deleted conversations are lost"
+        )
     yield from _confirmed_problems(tenant, "_tenant", lambda: iter(_replay(paths.log, TenantLogState)[0]))
     for file in files_in(paths.records, ENDING):
         path = paths.records / file.name
@@ -171,4 +173,4 @@ def _check_blobs(tenant: Tenant) -> Iterator[Problem]:
         path = tenant.layout.blob(sha256)
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                yield Problem(str(path), "it does not have the hash that it is named by")
+                yield Problem(str(path), "its content does not have the hash in its name")

@@ -1,4 +1,4 @@
-"""Opening a folder: ours is used, an empty one is made ours, any other is left alone."""
+"""Opens a folder: a store is used, an empty folder becomes a store, any other folder is refused and not changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMEOUT = 10
 
 
 class FolderFormat(Struct):
-    """What `hansard.json` says."""
+    """The content of `hansard.json`."""
 
     store: str
     format: int
@@ -69,7 +69,7 @@ def _prepare(common: SharedResources) -> None:
             return
         if root.is_dir() and not _is_empty(root):
             raise FormatMismatch(
-                f"{root} is not empty, and holds no {ROOT}: it is not a Hansard store, and is left as it is",
+                f"{root} is not empty and has no {ROOT}: it is not a Hansard store, and was not changed",
                 found="a foreign folder",
                 wanted=str(line_format.FORMAT),
             )
@@ -78,7 +78,7 @@ def _prepare(common: SharedResources) -> None:
 
 
 def _is_empty(root: Path) -> bool:
-    """Another process may be making it just now."""
+    """Whether a folder is empty, or another process is creating the store in it."""
     return all(path.name.startswith(ROOT) for path in root.iterdir())
 
 

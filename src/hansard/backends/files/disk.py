@@ -1,7 +1,7 @@
-"""Bytes on disk: written whole or not at all, and told apart when they fail.
+"""Writes to disk: complete or not at all, with errors that tell the causes apart.
 
-Everything that this backend writes goes through here. `durable` says whether a write waits until the disk has it. An
-append that fails is cut off again; a whole file is written under another name and renamed into its place.
+Everything that this backend writes to disk goes through here, except the index. `durable` says whether a write waits
+for the disk. A failed append is cut off again; a whole file is written under a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BUSY = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EINTR)
 
 @contextlib.contextmanager
 def map_errors() -> Iterator[None]:
-    """The only place where an OSError becomes one of ours."""
+    """Turns an OSError into one of our errors. This is the only place that does."""
     try:
         yield
     except OSError as error:
@@ -48,12 +48,12 @@ def map_errors() -> Iterator[None]:
         raise Unavailable(f"{where} cannot be used: {error.strerror or error}", retryable=retryable) from error
 
 
-def _unsure(what: str, error: OSError) -> Unavailable:
+def _outcome_unknown(what: str, error: OSError) -> Unavailable:
     return Unavailable(f"{what}: {error.strerror}", retryable=False, outcome="unknown")
 
 
 def read(fd: int, at: int, length: int) -> bytes:
-    """Up to `length` bytes; fewer only at the end of the file."""
+    """Returns `length` bytes, or fewer at the end of the file."""
     os.lseek(fd, at, os.SEEK_SET)
     data = os.read(fd, length)
     if len(data) == length or not data:
@@ -67,7 +67,7 @@ def read(fd: int, at: int, length: int) -> bytes:
 
 
 def prefix(fd: int, size: int) -> Iterator[bytes]:
-    """The beginning of a file, in pieces."""
+    """Yields the first `size` bytes of a file in chunks."""
     at = 0
     while at < size and (data := read(fd, at, min(1 << 20, size - at))):
         yield data
@@ -90,7 +90,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 class Disk:
-    """How this store writes: waiting for the disk, or only for the system."""
+    """How this store writes: waiting for the disk, or only for the operating system."""
 
     def __init__(self, *, durable: bool) -> None:
         self.durable = durable
@@ -106,19 +106,19 @@ class Disk:
             os.fsync(fd)
 
     def sync_folder(self, path: Path) -> None:
-        """Makes the names in a folder as durable as the files."""
+        """Makes the names in a folder durable."""
         if not self.durable or os.name == "nt":
             return
         try:
             with opened(path, READ) as fd:
                 os.fsync(fd)
         except FileNotFoundError:
-            return  # somebody has removed it, with all its names
+            return  # the folder was removed, with all its names
         except OSError as error:
-            raise _unsure(f"the disk does not confirm {path}", error) from error
+            raise _outcome_unknown(f"the disk does not confirm {path}", error) from error
 
     def make_folder(self, path: Path, within: Path | None = None) -> None:
-        """With those above it, up to `within`, which must be there."""
+        """Creates a folder and its parents up to `within`, which must exist."""
         if path.is_dir():
             return
         if path.parent != within:
@@ -127,12 +127,12 @@ class Disk:
             path.mkdir()
         except FileExistsError:
             if path.is_symlink() and not path.exists():
-                # Not as one that somebody has just removed: to try again would not help.
+                # Not FileNotFoundError, which callers retry: retrying does not help here.
                 raise NotADirectoryError(errno.ENOTDIR, "a link that leads nowhere", str(path)) from None
         self.sync_folder(path.parent)
 
     def append(self, fd: int, at: int, data: bytes) -> None:
-        """Writes at the end, which is at `at`. Whatever stops it, the file ends there again."""
+        """Appends at `at`, the end of the file. If anything fails, the file is cut there again."""
         try:
             os.lseek(fd, at, os.SEEK_SET)
             _write_all(fd, data)
@@ -146,14 +146,14 @@ class Disk:
             os.ftruncate(fd, at)
             self.sync(fd)
         except OSError as error:
-            raise _unsure("a write failed and could not be taken back", error) from error
+            raise _outcome_unknown("a write failed and could not be undone", error) from error
 
     def replace(self, path: Path, chunks: Iterable[bytes], *, modified: int | None = None) -> None:
-        """Puts a whole file in place, so that others see the old one or the new one."""
+        """Replaces a file atomically: readers see the old one or the new one."""
         os.close(self.replace_open(path, chunks, modified=modified))
 
     def replace_open(self, path: Path, chunks: Iterable[bytes], *, modified: int | None = None) -> int:
-        """The same, and gives the new file open: once it is in place, nothing more can fail."""
+        """Like `replace`, but returns the new file open: once it is in place, nothing can fail."""
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
         fd = os.open(temporary, CREATE | os.O_EXCL, 0o666)
         try:
@@ -177,7 +177,7 @@ class Disk:
         self.sync_folder(path.parent)
 
     def remove(self, path: Path) -> bool:
-        """Whether there was anything to remove."""
+        """Removes a file. Returns whether it existed."""
         try:
             path.unlink()
         except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""What stands in a line of a conversation's journal.
+"""The content of a line in a conversation's journal.
 
-An entry says what a write did to the conversation, not what was asked: so reading a journal needs no rules, only this
-page. Everything that is not its default is written. Messages that go, go before those of the same entry come; then the
-conversation takes its new facts.
+An entry states the effect of a write, not its request, so reading a journal needs no rules, only this module. Fields
+that have their default are left out. An entry removes messages before it adds its own; then it changes the
+conversation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Time = datetime | UnsetType | None
 
 
 class ChangedFields(Struct, omit_defaults=True, kw_only=True):
-    """Those fields of a conversation that a write changed."""
+    """The fields of a conversation that a write changed."""
 
     user_id: Text = UNSET
     agent_id: Text = UNSET
@@ -59,38 +59,38 @@ class JournalEntry(Struct, omit_defaults=True, kw_only=True, rename={"has_tombst
     tenant: str = ""
     id: str = ""
     journal: str = ""
-    """A random name that no other journal has, and that this one keeps when it is written anew."""
+    """A random id, unique to this journal, that stays when the journal is rewritten."""
 
     what: str = ""
-    """For people; nothing depends on it."""
+    """A word for people who read the journal; no code depends on it."""
     at: datetime = NOT_YET
     nonce: str = ""
 
     messages: list[Raw] = []
-    """Messages as in `JournalMessage`: one whose id is there already takes its place."""
+    """Messages as `JournalMessage`. One whose id exists already replaces that message."""
     cleared: bool = False
-    """All messages went."""
+    """All messages were removed."""
     removed: list[str] = []
-    """The messages of these ids went."""
+    """The ids of removed messages."""
 
     conversation: ChangedFields | UnsetType = UNSET
     seq: int | UnsetType = UNSET
     has_tombstones: bool | UnsetType = UNSET
     dropped: list[str] = []
-    """Branches that went."""
+    """The ids of removed branches."""
     branches: list[StoredBranch] = []
     counts: dict[str, int] = {}
-    """New counts of branches that did not change otherwise."""
+    """New message counts of branches that did not change otherwise."""
     top: int = 0
-    """The highest line of messages that was ever used."""
+    """The highest segment that was ever used."""
     summary: Summary | UnsetType = UNSET
-    """One more."""
+    """A new summary."""
     summaries: list[Summary] | UnsetType = UNSET
-    """All that are left."""
+    """All remaining summaries."""
     usage: list[UsageRow] = []
-    """What to add to the usage rows."""
+    """Amounts to add to the usage rows."""
     erased: str = ""
-    """The user whose usage rows went."""
+    """The user whose usage rows were removed."""
     owners: list[str] = []
     """Spaces that hold records of this conversation."""
     deleted: bool = False
@@ -163,13 +163,13 @@ def decode_message(data: bytes, conversation_id: str) -> Message:
 
 
 def encode_message(line: int, message: Message, size: int, draft: Draft | None = None) -> Raw:
-    """A message as JSON. The draft's body is the content, encoded already."""
+    """Encodes a message as JSON. The draft's body is its content, already encoded."""
     as_is = draft is None or message.format == "text"
     stored = JournalMessage(
         id=message.id,
         seq=message.seq,
         line=line,
-        branch=MAIN if message.branch == MAIN else message.branch,  # defaults are left out by identity
+        branch=MAIN if message.branch == MAIN else message.branch,  # msgspec compares defaults by identity
         role=message.role,
         participant=message.participant,
         mentions=message.mentions,
@@ -190,11 +190,11 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
     return Raw(_encode(stored))
 
 
-# --- what changed -----------------------------------------------------------------------------------------------------
+# --- changes ---------------------------------------------------------------------------------------------------------
 
 
 def set_state(entry: JournalEntry, before: ConversationState | None, after: ConversationState) -> None:
-    """Puts the difference between two heads into an entry."""
+    """Sets the fields of an entry to the difference between two states."""
     entry.conversation = _changed_fields(before.conversation if before else None, after.conversation)
     if before is None or before.seq != after.seq:
         entry.seq = after.seq
@@ -216,7 +216,7 @@ def _changed_fields(before: Conversation | None, after: Conversation) -> Changed
     changed = {}
     for name in ChangedFields.__struct_fields__:
         old, new = getattr(base, name), getattr(after, name)
-        # Metadata is another object when it changed: 1 and True are equal, but not the same JSON.
+        # Changed metadata is a new object. Do not compare by value: 1 and True are equal, but not the same JSON.
         if (old is not new and (old or new)) if name == "metadata" else old != new:
             changed[name] = new
     return ChangedFields(**changed) if changed else UNSET
