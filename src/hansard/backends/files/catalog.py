@@ -84,7 +84,7 @@ class Catalog:
     def _changed(self) -> Iterator[str]:
         """Yields the names of journals that differ from their row in the index."""
         with self._index.connection(current=True) as connection:
-            known = {name: tuple(rest) for name, *rest in connection.execute(QUERIES["facts"])}
+            known = {name: tuple(rest) for name, *rest in connection.execute(QUERIES["files"])}
         for folder in self._layout.folders():
             for file in files_in(self._layout.home / folder, ENDING):
                 name = file.name.removesuffix(ENDING)
@@ -150,7 +150,7 @@ class Catalog:
     def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         found: dict[str, list[str]] = {}
         with self._index.connection(current=True) as connection:
-            for id, message_id, head in connection.execute(QUERIES["said_by"], (participant_id,)):
+            for id, message_id, head in connection.execute(QUERIES["messages_of_user"], (participant_id,)):
                 if limit <= 0:
                     break
                 if id not in found and not rules.is_visible(_conversation((head,)), context):
@@ -172,7 +172,7 @@ class Catalog:
     def referenced_blobs(self, digests: Iterable[str]) -> Collection[str]:
         """Returns those of these blobs that a message refers to."""
         with self._index.connection(current=True) as connection:
-            return {each for each in digests if connection.execute(QUERIES["is_held"], (each,)).fetchone()}
+            return {each for each in digests if connection.execute(QUERIES["is_referenced"], (each,)).fetchone()}
 
 
 def _is_same_file(path: Path, known: tuple[int, int, int]) -> bool:

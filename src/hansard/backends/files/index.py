@@ -1,12 +1,12 @@
-"""The index of a tenant: one SQLite file, made from the journals, which may be lost or removed at any time.
+"""The index of a tenant: one SQLite file, built from the journals, which may be deleted at any time.
 
-The journals are the truth. The index may be behind one, never ahead. A writer only marks its journal as one that the
-index is behind, and keeps what is to be stored in memory; see `journals`. A listing or search first stores what is
-marked, and a reader of a conversation compares its row with the file. So the index need not be durable: a commit waits
-for no disk.
+The journals are the truth. The index may be behind a journal, never ahead of it. A writer only marks its journal as
+ahead of the index, and keeps the rows to store in memory; see `journals`. A listing or search first updates the index
+from marked journals, and a reader of a conversation compares its row with the file. So the index need not be durable,
+and a commit does not wait for the disk.
 
-It is replaced when it is damaged, of an older format, or gone. Where it cannot be written (a read-only or full disk, a
-newer format) this process uses a private one in memory, which is filled the same way, and tries again later.
+An index that is damaged, of an older format, or missing is replaced. If it cannot be written (a read-only or full disk,
+a newer format), this process uses a private index in memory, which is filled the same way, and tries again later.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from hansard.backends.files.locks import Locks
 from hansard.errors import TimedOut, Unavailable
 
 FORMAT = 1
-"""Of the index alone. Another number makes this version build it anew."""
+"""Format of the index alone. An index with an older number is rebuilt."""
 
 _SCHEMA = resources.files(__package__).joinpath("index.sql").read_text("utf-8")
 _IDLE = 8
-"""Connections that a tenant keeps open when nobody uses them."""
+"""Idle connections that a tenant keeps open."""
 _PAGE_SIZE = 2048
-"""Every write copies whole pages, and changes little in each."""
+"""Small, because every write copies whole pages and changes little in each."""
 _LONGEST_LOG = 4000
-"""Pages in the write-ahead log until it is copied into the database: the longer, the fewer pages are copied twice."""
+"""Pages in the write-ahead log before it is copied into the database: the more, the fewer pages are copied twice."""
 _RETRY = 30.0
-"""Seconds until a process that could not write the index tries again."""
+"""Seconds before a process that could not use the index tries again."""
 _WAL_TIMEOUT = 10.0
 _SCRUB_MILLISECONDS = 1000
 _MERGES, _MANY_MERGES = 4, 100_000
 _PAGES = 64
-"""Pages of the search index that are merged at once."""
+"""Pages of the search index that one merge handles."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _UNUSABLE = (
     sqlite3.SQLITE_PERM,
@@ -58,7 +58,7 @@ _UNUSABLE = (
 
 
 class IndexFailure(Exception):
-    """The index cannot be used as it is. `recover` sees to it that the next attempt uses another one, or raises."""
+    """The index is unusable. `recover` makes the next attempt use another one, or raises."""
 
     def __init__(self, index: TenantIndex, inode: int | None, error: Exception) -> None:
         super().__init__(str(error))
@@ -93,10 +93,10 @@ class TenantIndex:
     # Connections
 
     def connection(self, *, current: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection for this thread. Nobody waits for the lock of a file while holding one.
+        """Borrows a connection for this thread. Callers must not wait for a file lock while they hold one.
 
-        With `current`, it is to the file that other processes use now. Without it, it may be to one that was removed:
-        for those who compare what they find with the journal.
+        With `current`, the connection is to the file that other processes use now. Without it, that file may have been
+        removed: only for callers that compare what they find with the journal.
         """
         borrowed: sqlite3.Connection | None = getattr(self._thread, "connection", None)
         if borrowed is not None:
@@ -108,7 +108,7 @@ class TenantIndex:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that reads: everything of one moment."""
+        """A read transaction: all queries see the same moment."""
         with self.connection() as connection:
             if connection.in_transaction:
                 yield connection
@@ -121,8 +121,8 @@ class TenantIndex:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that writes."""
-        # Threads of one process hand over at once; SQLite would let them sleep.
+        """A write transaction."""
+        # A lock wakes a waiting thread of this process at once; SQLite would let it sleep.
         with self._write_lock, self.connection(current=True) as connection:
             if connection.in_transaction:
                 yield connection  # the outermost one commits
@@ -138,7 +138,7 @@ class TenantIndex:
 
     @contextlib.contextmanager
     def synchronising(self) -> Iterator[None]:
-        """While all journals are compared with this index."""
+        """Marks the index as synchronised, unless comparing all journals with it fails."""
         pool = self._current()
         pool.is_synced = True
         try:
@@ -149,38 +149,38 @@ class TenantIndex:
 
     @property
     def is_synced(self) -> bool:
-        """Every journal was compared with its row since this index was opened, and writers keep it up to date."""
+        """Whether every journal was compared with its row since this index was opened. Writers keep it up to date."""
         pool = self._current()
         return pool.is_synced and not pool.is_private
 
     @property
     def is_private(self) -> bool:
-        """This process has one of its own, in memory."""
+        """Whether this process uses a private index in memory."""
         return self._current().is_private
 
     @property
     def token(self) -> object:
-        """Another one when another database is used."""
+        """Identifies the database in use."""
         return self._pool
 
     def mark(self, name: str) -> None:
-        """Notes that the index may be behind a journal. Callers hold the lock of the conversation."""
+        """Marks a journal that the index may be behind. Callers must hold the lock of the conversation."""
         marker = self._layout.marker(name)
         try:
             os.close(os.open(marker, disk.MARK, 0o666))
         except FileNotFoundError:
-            self._current()  # makes the folder, where it can be made
+            self._current()  # creates the folder, if possible
             self._mark_again(marker)
         except OSError:
             self._set_unsynced()
 
     def unmark(self, name: str) -> None:
-        """The index says what a journal says. Callers hold the lock of the conversation."""
+        """Removes the mark of an up-to-date journal. Callers must hold the lock of the conversation."""
         with contextlib.suppress(OSError):
             self._layout.marker(name).unlink()
 
     def marked(self) -> list[str]:
-        """The journals that the index may be behind."""
+        """Returns the names of the journals that the index may be behind."""
         try:
             return os.listdir(self._layout.behind)  # noqa: PTH208  every listing does this
         except OSError:
@@ -193,7 +193,7 @@ class TenantIndex:
             self._set_unsynced()
 
     def _set_unsynced(self) -> None:
-        """Without a mark, listings of this process compare all journals again."""
+        """Makes the next listing of this process compare all journals, because a mark could not be written."""
         if self._pool is not None:
             self._pool.is_synced = False
 
@@ -204,10 +204,10 @@ class TenantIndex:
             self._pool = None
 
     def scrub(self, *, whole: bool = False, only_terms: bool = False) -> None:
-        """Takes what was deleted out of the search index and the write-ahead log, as far as that is soon done.
+        """Removes deleted data from the search index and the write-ahead log, as far as that is quick.
 
-        The rest stays until a purge, which asks for the `whole`, and unless others are using the file for longer.
-        With `only_terms`, the terms of messages are all that was deleted: often no search has indexed them yet.
+        The rest stays until a purge, which asks for the `whole`, or while other processes use the file for longer. With
+        `only_terms`, only terms of messages were deleted, which are often not indexed yet.
         """
         with contextlib.suppress(IndexFailure):
             with self.connection(current=True) as connection:
@@ -241,7 +241,7 @@ class TenantIndex:
             return False
         if not pool.is_private:
             return pool.inode == inode
-        # Where there was no tenant there may be one now.
+        # The tenant may have been created since.
         return time.monotonic() < pool.retry_at and (not pool.is_empty or not self._layout.home.is_dir())
 
     def _set_pool(self, pool: _Pool) -> None:
@@ -250,10 +250,10 @@ class TenantIndex:
             old.close()
 
     def replace(self, inode: int | None, *, private: bool) -> None:
-        """Gives up the database of that number: for a private one, or for a new file in its place."""
+        """Replaces the database of that inode, by a private one or by a new file."""
         with self._opening:
             if self._pool is not None and self._pool.inode != inode:
-                return  # another thread was first
+                return  # another thread has replaced it
             if private:
                 self._set_pool(self._open_private())
                 return
@@ -261,7 +261,7 @@ class TenantIndex:
             self._set_pool(self._open())
 
     def rebuild(self) -> None:
-        """Begins anew with an empty file."""
+        """Starts again with an empty file."""
         pool = self._current()
         if not pool.is_empty:
             self.replace(pool.inode, private=False)
@@ -281,22 +281,22 @@ class TenantIndex:
                         self._remove_older()
                         return _Pool(self._connect, _inode(self.path))
                 if version > FORMAT:
-                    break  # a newer Hansard uses this folder, too
+                    break  # a newer Hansard also uses this folder
                 self._remove(_inode(self.path))
         except FileNotFoundError:
             return self._open_private(is_empty=True)
         except (OSError, sqlite3.Error, Unavailable):
-            pass  # it cannot be used, so we do without it
+            pass  # the file is unusable: use a private index
         return self._open_private()
 
     def _remove_older(self) -> None:
-        """Removes what versions before the index kept in its folder."""
+        """Removes files that versions without this index kept in its folder."""
         for name in ("changes.log", "catalog.json"):
             (self._layout.cache / name).unlink(missing_ok=True)
         shutil.rmtree(self._layout.cache / "index", ignore_errors=True)
 
     def _version(self) -> int:
-        """Of the database, which is made if it is missing; 0 when it is damaged."""
+        """Returns the format of the database, which is created if it is missing; 0 if it is damaged."""
         with contextlib.closing(self._connect()) as connection:
             try:
                 return _prepare(connection)
@@ -316,7 +316,7 @@ class TenantIndex:
         try:
             connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
-            # NORMAL waits for the disk at checkpoints only, so that a crash of the machine leaves a sound file.
+            # NORMAL waits for the disk at checkpoints only, so that a crash of the machine leaves an intact file.
             connection.execute(f"PRAGMA synchronous = {'NORMAL' if self._disk.durable else 'OFF'}")
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -334,8 +334,8 @@ class TenantIndex:
         return _Pool(connect, None, self._write_lock, is_empty=is_empty)
 
     def _remove(self, inode: int | None) -> None:
-        """Removes the database of that number."""
-        # Nobody opens it meanwhile: its other files are found by their names.
+        """Removes the database file of that inode."""
+        # The lock keeps others from opening it: SQLite finds the other two files by their names.
         with contextlib.suppress(OSError, TimedOut), self._locks.hold(self._layout.lock("_index"), "the index"):
             if _inode(self.path) == inode:
                 for ending in ("-wal", "-shm", ""):
@@ -343,11 +343,11 @@ class TenantIndex:
 
 
 class IndexDamage(Exception):
-    """A row of the index says what no journal could have said."""
+    """A row of the index has content that no journal can produce."""
 
 
 class _BorrowedConnection:
-    """A connection of a pool, while a thread uses it. Not made by a generator: every call takes one."""
+    """A connection of a pool while a thread uses it. A class and not a generator, because every call needs one."""
 
     __slots__ = ("_connection", "_index", "_pool", "_thread")
 
@@ -377,7 +377,7 @@ class _BorrowedConnection:
 
 
 class _Pool:
-    """Connections to one database file; or the only one to a private database, which threads use in turn."""
+    """Connections to one database file, or the only connection to a private database, which threads use in turn."""
 
     def __init__(
         self,
@@ -391,10 +391,10 @@ class _Pool:
         self.pid = os.getpid()
         self.is_private = lock is not None
         self.is_empty = is_empty
-        """There is no such tenant."""
+        """Whether the tenant does not exist."""
         self.is_synced = False
         self.retry_at = time.monotonic() + _RETRY
-        """When a private one should be replaced by the shared one."""
+        """When to try the shared index again instead of a private one."""
         self._connect = connect
         self._idle = [connect()]
         self._lock = lock
@@ -417,7 +417,7 @@ class _Pool:
             self._lock.release()
 
     def close(self) -> None:
-        """Closes what nobody uses; the others are closed when they are given back."""
+        """Closes idle connections; the others are closed when they are released."""
         self._is_closed = True
         if self.pid != os.getpid():
             _inherited.append(self)  # a forked child must not touch its parent's connections
@@ -437,7 +437,7 @@ def _inode(path: Path) -> int | None:
 
 
 def _prepare(connection: sqlite3.Connection) -> int:
-    """Makes the tables of a new database. Returns the format of what is there."""
+    """Creates the tables of a new database. Returns the format of the database."""
     version = _version(connection)
     if version:
         return version
@@ -445,7 +445,7 @@ def _prepare(connection: sqlite3.Connection) -> int:
     try:
         connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
     except sqlite3.OperationalError:
-        # Another process may have been first.
+        # Another process may have created them.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         if not _version(connection):
@@ -454,13 +454,13 @@ def _prepare(connection: sqlite3.Connection) -> int:
 
 
 def _merge(connection: sqlite3.Connection, rounds: int) -> None:
-    """Merges the parts of the search index: what was deleted lies in old ones until then."""
+    """Merges the parts of the search index, which removes deleted terms from old parts."""
     if not _is_unclean(connection):
         return
     for _ in range(rounds):
         before = connection.total_changes
         connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (-_PAGES,))
-        # The documented sign that there was nothing to merge.
+        # As documented, fewer than two changes mean that there was nothing to merge.
         if connection.total_changes - before < 2:
             connection.execute("UPDATE search_state SET unclean = 0")
             return
@@ -476,7 +476,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Two processes that make a file at once collide here without SQLite waiting, so we do."""
+    """Switches to WAL. Two processes that create a file at once collide here, and SQLite does not wait, so we retry."""
     deadline = time.monotonic() + _WAL_TIMEOUT
     while True:
         try:

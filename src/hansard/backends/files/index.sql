@@ -1,8 +1,8 @@
--- The index of a tenant: what its journals say, in a form that can be searched. It can be made again from them.
+-- The index of a tenant: the content of its journals in a form for queries. It can be rebuilt from them.
 
--- One row a journal. inode, size, mtime and tail say how far it was read, and of which file; lines counts its lines.
+-- One row for each journal. inode, size, mtime and tail say which file was read, and how far; lines counts its lines.
 -- `head` is JSON of the conversation and its branches, `rest` of its summaries and owners of records, `usage` of its
--- usage rows. A conversation that was deleted, or has no whole line yet, is not `live`.
+-- usage rows. A conversation that was deleted, or has no complete line yet, is not `live`.
 CREATE TABLE conversations (
     pk INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -40,9 +40,8 @@ CREATE INDEX by_agent_update ON conversations (agent_id, updated_at, id)
 CREATE INDEX overdue ON conversations (expires_at) WHERE expires_at IS NOT NULL OR NOT live;
 CREATE INDEX with_usage ON conversations (pk) WHERE usage IS NOT NULL;
 
--- One row a message: where it stands in the journal, and its checksum there. `user_id` is that of a
--- participant of kind user;
--- `n` numbers messages in the order in which they came into this index.
+-- One row for each message: its position in the journal, and its checksum there. `user_id` is the id of a participant
+-- of kind user; `n` numbers messages in the order in which they were added to this index.
 CREATE TABLE messages (
     conversation INTEGER NOT NULL,
     segment INTEGER NOT NULL,
@@ -77,7 +76,8 @@ CREATE TABLE holders (
 
 CREATE INDEX holders_by_conversation ON holders (conversation, n);
 
--- One row. Messages up to the number `indexed` are in `search`; `version` of the analysis; `unclean` is 1 while deleted terms may still lie in old parts of `search`.
+-- One row. Messages up to the number `indexed` are in `search`; `version` is that of the analysis; `unclean` is 1 while
+-- old parts of `search` may still hold deleted terms.
 CREATE TABLE search_state (
     one INTEGER PRIMARY KEY,
     indexed INTEGER NOT NULL,

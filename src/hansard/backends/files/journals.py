@@ -1,12 +1,11 @@
-"""The conversations of one tenant: where their journals lie, and how they are read.
+"""Finds and opens the journals of one tenant.
 
-A journal lies in the folder of its agent. The index says which; where that is missing or wrong, the folders are
-searched. Readers take no lock: they compare the journal with its row in the index, read on what the index has not seen,
-and then use the rows.
+A journal is stored in the folder of its agent. The index has the folder's name; if that is missing or wrong, all
+folders are searched. Readers take no lock: they compare the journal with its row in the index, read the lines that the
+index does not have, and then use the rows.
 
-A reader waits for a writer only while a journal is moved from one folder to another. The writer may need what the
-reader holds by then. So callers that hold anything ask without waiting, release it on `ConversationMoving`, and ask
-again.
+A reader waits for a writer only while a journal is moved between folders. That writer may need a lock that the reader
+holds. So callers that hold a lock must ask without waiting, release everything on `ConversationMoving`, and ask again.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from hansard.model import Message
 T = TypeVar("T")
 
 _MOST_REMEMBERED = 10_000
-"""Journals whose folders a process keeps in mind."""
+"""Journals whose folders a process remembers."""
 _ROWS = 1000
-"""The same for what their last writer knew."""
+"""Journals whose rows a process remembers."""
 _UNSAVED = 500
-"""Lines that a process writes before it stores in the index what they say."""
+"""Lines that a process writes before it updates the index with them."""
 
 
 class OpenJournal:
-    """A conversation that exists: its open journal, and what the index says of it."""
+    """An existing conversation: its open journal and its row in the index."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class OpenJournal:
         self._row = row
         self._unstored = unstored
         self._confirm = confirm
-        """Has the index say what the row says; where that is not known yet."""
+        """Brings the index up to date with the row; None if it is up to date."""
 
     @contextlib.contextmanager
     def rows(self) -> Iterator[MessageRows]:
@@ -76,7 +75,7 @@ class OpenJournal:
                 yield MessageRows(connection, row.pk)
 
     def read(self, wanted: Sequence[MessagePosition]) -> list[Message]:
-        """The messages of these rows."""
+        """Returns the messages of these rows."""
         try:
             data = line_format.read_pieces(self.target.fd, wanted, self.target.path)
         except Corrupt as error:
@@ -86,11 +85,11 @@ class OpenJournal:
 
 
 Opened = tuple[JournalFile, IndexRow, UnstoredMessages | None]
-"""An open journal, what it says, and what of that the index does not have."""
+"""An open journal, its row, and the messages that the index does not have."""
 
 
 class SuspectIndex(IndexFailure):
-    """A journal does not say what its rows promise. If reading all of it does not fail, the index is damaged."""
+    """A journal does not match its rows. If the whole journal can be read, the index is damaged."""
 
     def __init__(self, index: TenantIndex, path: Path, error: Corrupt) -> None:
         super().__init__(index, None, error)
@@ -104,7 +103,7 @@ class SuspectIndex(IndexFailure):
 
 
 class ConversationMoving(Exception):
-    """A conversation cannot be found just now: it may be on its way from one folder to another."""
+    """A conversation cannot be found at the moment: it may be being moved between folders."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -120,13 +119,14 @@ class Journals:
         self._folders: dict[str, str] = {}
         self._cached_rows: dict[str, IndexRow] = {}
         self._unsaved: dict[str, JournalReplay] = {}
-        """What this process has written and the index does not have. Who works with one takes it out."""
+        """Lines that this process has written and the index does not have. A writer takes its entry out while it works.
+        """
         self._lines_unsaved = 0
 
     # Finding
 
     def remember_folder(self, name: str, folder: str | None) -> None:
-        """Keeps in mind where a journal lies."""
+        """Remembers the folder of a journal; None removes it."""
         if folder is None:
             self._folders.pop(name, None)
             return
@@ -134,8 +134,8 @@ class Journals:
             self._folders.clear()
         self._folders[name] = folder
 
-    # What a journal says is kept in mind. It holds as long as the file is the same; whether the index says the same,
-    # under the same number, is asked when its rows are needed.
+    # A cached row is valid as long as the file is the same. Whether the index has the same row, with the same key, is
+    # checked when its message rows are needed.
 
     def cache_row(self, name: str, row: IndexRow) -> None:
         if len(self._cached_rows) > _ROWS:
@@ -146,13 +146,13 @@ class Journals:
         row = self._cached_rows.get(target.name)
         return row if row is not None and replay.is_fresh(target, row) else None
 
-    # What the index is to be told
+    # Lines that are not in the index yet
 
     def add_unsaved(self, name: str, unsaved: JournalReplay) -> None:
         self._unsaved[name] = unsaved
         self._lines_unsaved += 1
         if self._lines_unsaved >= _UNSAVED:
-            # Its journal has it. What cannot be stored now is found by its mark.
+            # The journal has these lines. If the index cannot be updated now, the marks remain.
             with contextlib.suppress(IndexFailure):
                 self.save_all()
 
@@ -160,12 +160,12 @@ class Journals:
         return self._unsaved.pop(name, None)
 
     def save(self, name: str) -> IndexRow | None:
-        """Stores what is known of a journal and not in the index. None when there is nothing, or others did so."""
+        """Updates the index with the unsaved lines of a journal. None if there are none, or another process did it."""
         unsaved = self.take_unsaved(name)
         if unsaved is None:
             return None
         with self.index.writing() as connection:
-            # Whoever replaces or removes the journal from here on changes the index after this.
+            # A process that replaces or removes the journal from now on changes the index after this transaction.
             if not line_format.is_file(self.layout.journal(unsaved.folder, name), unsaved.position):
                 return None
             return replay.store(connection, name, unsaved.folder, unsaved)
@@ -178,7 +178,7 @@ class Journals:
                     self.save(name)
 
     def folders(self, name: str) -> Iterator[str]:
-        """Where the journal may lie, most likely first."""
+        """Yields the folders that may hold the journal, most likely first."""
         if (known := self._folders.get(name)) is not None:
             yield known
         row = self._load_row(name)
@@ -192,13 +192,13 @@ class Journals:
             return load(connection, name)
 
     def locate(self, name: str, *, wait: bool = True) -> str | None:
-        """The folder that holds a journal. Without `wait`, `ConversationMoving` when only its writer could tell."""
+        """Returns the folder that holds a journal. Without `wait`, raises `ConversationMoving` if it may be moving."""
         row = self._load_row(name)
         if row is not None and names.is_name(row.folder) and self.layout.journal(row.folder, name).exists():
             return row.folder
         found = self.search(name)
         if found is None and self.layout.lock(name).exists():
-            # While it moves, a search may miss it in both folders. Nobody moves what is locked.
+            # While a journal moves, a search may miss it in both folders. A locked journal does not move.
             try:
                 found = self._search_locked(name, timeout=None if wait else 0.0)
             except TimedOut:
@@ -217,18 +217,18 @@ class Journals:
             return self.search(name)
 
     def retry_while_moving(self, attempt: Callable[[], T]) -> T:
-        """What a step gives that holds something and so must not wait: that is done between two attempts."""
+        """Repeats an attempt that holds locks, and so must not wait. The waiting is done between two attempts."""
         while True:
             try:
                 return attempt()
-            except ConversationMoving as busy:
-                self._search_locked(busy.name)
+            except ConversationMoving as moving:
+                self._search_locked(moving.name)
 
     def search(self, name: str) -> str | None:
         return next((each for each in self.layout.folders() if self.layout.journal(each, name).exists()), None)
 
     def fingerprint(self, name: str) -> tuple[int, bytes] | None:
-        """Something that is different after each write; None when there is no such journal."""
+        """Returns a value that differs after each write; None if there is no such journal."""
         target = self.open(name, wait=False)
         if target is None:
             return None
@@ -243,7 +243,7 @@ class Journals:
     def reading(
         self, context: Context, id: str, *, wait: bool = True, rows: bool = True
     ) -> Iterator[OpenJournal | None]:
-        """The conversation, if it exists and the context may see it. Without `rows`, only its head is looked at."""
+        """Yields the conversation, if the context may see it, else None. Without `rows`, only its state can be read."""
         with self.opened(names.escape(id), wait=wait, rows=rows) as found:
             journal = None
             if found is not None and holds_conversation(found[1].state, found[0].path, id):
@@ -252,7 +252,7 @@ class Journals:
 
     @contextlib.contextmanager
     def opened(self, name: str, *, wait: bool = True, rows: bool = True) -> Iterator[Opened | None]:
-        """An open journal and its row, of one moment, whether or not the conversation still exists."""
+        """Yields an open journal and its row, both of one moment, even if the conversation was deleted."""
         while True:
             target = self.open(name, wait=wait)
             if target is None:
@@ -283,9 +283,9 @@ class Journals:
         row: IndexRow | None,
         unstored: UnstoredMessages | None,
     ) -> Opened | None:
-        """Begins a transaction in which the index and the open file agree; None when the file was replaced.
+        """Begins a transaction in which the index and the open file agree; None if the file was replaced.
 
-        `row` is what is known of the file, and `unstored` what of it the index does not have.
+        `row` is the cached row of the file, and `unstored` the messages that the index does not have.
         """
         if row is not None and unstored is not None and unstored.after is not None:
             connection.execute("BEGIN")
@@ -310,7 +310,7 @@ class Journals:
         return None
 
     def open(self, name: str, *, wait: bool) -> JournalFile | None:
-        """The journal, open for reading. Callers must close it."""
+        """Opens a journal for reading. Callers must close it."""
         while True:
             folder = self._folders.get(name) or self.locate(name, wait=wait)
             if folder is None:
@@ -326,11 +326,11 @@ class Journals:
 
 
 def holds_conversation(state: JournalState, path: Path, id: str) -> bool:
-    """Whether a journal holds a conversation: one that was cut off in its first line, or was deleted, does not."""
+    """Whether a journal holds an existing conversation: not if it was deleted or its first line was cut off."""
     if not state.position.lines or state.deleted_at is not None:
         return False
     if state.id != id:
         raise Corrupt(f"{path} holds another conversation, {state.id!r}", where=str(path))
     if state.conversation_state is None:
-        raise Corrupt(f"{path} ends before it says what it holds", where=str(path))
+        raise Corrupt(f"{path} ends before the line that describes its conversation", where=str(path))
     return True

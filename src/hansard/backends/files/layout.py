@@ -1,15 +1,15 @@
-"""Where everything lies.
+"""Where everything is stored.
 
 hansard.json                       the format of this folder
 <tenant>/
   <agent>/<conversation>.jsonl     the journals: the truth
   _no_agent/<conversation>.jsonl
-  _tenant.jsonl                    the tenant's name, its tombstones, the usage of what was deleted
+  _tenant.jsonl                    the tenant's name, its tombstones, the usage of deleted conversations
   _records/<user>.jsonl            records of a user's own space; `_common.jsonl` for the rest
   _blobs/<ab>/<sha256>
-  _locks/                          not to be removed while anybody uses the store
-  _cache/                          may be removed at any time: it is made again
-    index.sqlite                   what listings, searches and readers need of each journal
+  _locks/                          must not be removed while the store is in use
+  _cache/                          may be removed at any time: it is rebuilt
+    index.sqlite                   derived data for listings, searches and readers
     behind/<conversation>          an empty file: the journal has lines that the index may not have yet
 _gone.<random>/                    a tenant that is being deleted
 """
@@ -30,7 +30,7 @@ ENDING = ".jsonl"
 
 @lru_cache(maxsize=10_000)
 def _inside(folder: Path, name: str) -> Path:
-    """Made once: making paths would be a good part of an append."""
+    """Cached, because building paths would be a good part of the time of an append."""
     return folder / name
 
 
@@ -64,7 +64,7 @@ class Layout:
         return self.blobs / sha256[:2] / sha256
 
     def folders(self) -> list[str]:
-        """Those that hold conversations."""
+        """Returns the names of the folders that hold conversations."""
         return [name for name in folders_in(self.home) if name == names.NO_AGENT or not names.is_ours(name)]
 
 
@@ -77,7 +77,7 @@ def folders_in(path: Path) -> list[str]:
 
 
 def files_in(path: Path, ending: str = "") -> Iterator[os.DirEntry[str]]:
-    """A folder's files. What goes while it is read may be missing."""
+    """Yields the files of a folder. One that is removed meanwhile may be missing."""
     try:
         with os.scandir(path) as found:
             yield from (each for each in found if each.name.endswith(ending) and each.is_file())

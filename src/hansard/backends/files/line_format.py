@@ -1,12 +1,12 @@
-"""The lines of a journal: JSON objects that each carry a checksum, and how to read them on.
+"""The lines of a journal, JSON objects with a checksum, and how to read them.
 
-A journal is the truth about one conversation, one space of records, or what a tenant keeps beside them. A line is one
-write, and the last thing in it is `"check"`: the CRC-32 of everything before it, begun with the number of the line, so
-that a line which is damaged, moved or missing is noticed. A journal only grows, or is replaced by another file.
+A journal is the truth about one conversation, one space of records, or the tenant's own data. A line is one write, and
+ends in `"check"`: the CRC-32 of everything before it, seeded with the line number, so that a damaged, moved or missing
+line is noticed. A journal only grows, or is replaced by another file.
 
-What a crash can leave is a *torn tail*: bytes at the very end that have no end of line, or holes in them that were
-never written. Readers stop before it, the next writer takes it away. Any other damage is damage, in the last line too:
-it was perhaps acknowledged.
+A crash can leave a *torn tail*: bytes at the very end that lack the end of line, or have holes that were never written.
+Readers stop before it, and the next writer cuts it off. Anything else is damage, in the last line too, because that
+write may have been acknowledged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INODE_MASK = (1 << 63) - 1
 
 
 def make_line(body: bytes, number: int) -> bytes:
-    """A line from a JSON object."""
+    """Returns a JSON object as a line with its checksum."""
     inside = memoryview(body)[:-1]
     return b"".join((inside, _CHECKSUM % zlib.crc32(inside, number)))
 
@@ -45,15 +45,15 @@ def is_sound(line: bytes, number: int) -> bool:
 
 
 class ReadPosition(Struct):
-    """How far a journal has been read, and of which file."""
+    """Up to where a journal was read, and which file it was."""
 
     inode: int = 0
     size: int = 0
     lines: int = 0
     tail: bytes = b""
-    """The end of the last line, checksum and all: a file of the same number and length may be another one."""
+    """The end of the last line with its checksum: another file may have the same inode and length."""
     mtime: int = -1
-    """When the file was last changed, if it was read to its end."""
+    """The file's modification time, if it was read to its end, else -1."""
 
     def advance(self, line: bytes) -> None:
         self.size += len(line)
@@ -62,12 +62,12 @@ class ReadPosition(Struct):
 
 
 def inode_of(file_stat: os.stat_result) -> int:
-    """A file's number, as SQLite can keep it."""
+    """Returns a file's inode, limited to the integers of SQLite."""
     return file_stat.st_ino & _INODE_MASK
 
 
 def is_file(path: Path, position: ReadPosition) -> bool:
-    """Whether the file at that path is the one that was read, to its end."""
+    """Whether the file at that path is the one that was read, and was read to its end."""
     try:
         file_stat = os.stat(path)  # noqa: PTH116  many writes do this
     except OSError:
@@ -77,26 +77,26 @@ def is_file(path: Path, position: ReadPosition) -> bool:
 
 
 def size_and_tail(fd: int) -> tuple[int, bytes]:
-    """Size and last bytes of a file: another file of the same size may have its number and its time."""
+    """Returns size and last bytes of a file: another file may have the same size, inode and time."""
     size = os.fstat(fd).st_size
     return size, disk.read(fd, max(0, size - _TAIL_LENGTH), _TAIL_LENGTH)
 
 
 class Replayable(Protocol):
-    """What is known of a journal by having read it."""
+    """A state that is built by reading a journal."""
 
     @property
     def position(self) -> ReadPosition: ...
 
     def apply(self, line: bytes, at: int) -> None:
-        """Takes in the line that begins at `at`."""
+        """Applies the line that begins at offset `at`."""
 
 
 R = TypeVar("R", bound=Replayable)
 
 
 def catch_up(fd: int, state: R, fresh: Callable[[], R], path: Path) -> R:
-    """The state of an open journal: `state` read on, or `fresh` when it belongs to another file."""
+    """Brings `state` up to date with an open journal; a `fresh` one if `state` belongs to another file."""
     file_stat = os.fstat(fd)
     if not is_continuation(fd, file_stat, state.position):
         state = fresh()
@@ -107,7 +107,7 @@ def catch_up(fd: int, state: R, fresh: Callable[[], R], path: Path) -> R:
 
 
 def is_continuation(fd: int, file_stat: os.stat_result, position: ReadPosition) -> bool:
-    """Whether a file is the one that was read, perhaps with more at its end."""
+    """Whether a file is the one that was read, possibly with more lines."""
     if inode_of(file_stat) != position.inode or file_stat.st_size < position.size:
         return False
     if file_stat.st_size == position.size and position.mtime not in (-1, file_stat.st_mtime_ns):
@@ -116,14 +116,14 @@ def is_continuation(fd: int, file_stat: os.stat_result, position: ReadPosition) 
 
 
 def read_new_lines(fd: int, state: Replayable, path: Path) -> None:
-    """Takes in the lines that follow, as far as they are whole."""
-    # Twice, because what looks damaged may be a torn tail that a writer is replacing just now.
+    """Applies the lines after the position, as far as they are complete."""
+    # Try twice: a torn tail that a writer is replacing at this moment looks like damage.
     if not _read_sound(fd, state, path) and not _read_sound(fd, state, path):
         raise damaged_line(path, state.position.lines + 1, "its checksum does not fit")
 
 
 def _read_sound(fd: int, state: Replayable, path: Path) -> bool:
-    """Takes in all lines that are sound. False when the next one is damaged."""
+    """Applies the following sound lines. Returns False if the next line is damaged."""
     with io.BufferedReader(io.FileIO(fd, closefd=False), 1 << 18) as file:
         file.seek(state.position.size)
         for line in file:
@@ -131,16 +131,16 @@ def _read_sound(fd: int, state: Replayable, path: Path) -> bool:
             if is_sound(line, number):
                 apply_line(state, line, path)
             elif line.endswith(b"\n"):
-                # Holes that were never written may be anywhere in a torn tail.
+                # Blocks that were never written may be anywhere in a torn tail.
                 return b"\0" in line and not file.peek(1)
             else:
-                # Cut off anywhere, it would also miss its brace: else only the end of the line is damaged.
+                # A line that was cut off is torn. If only its end of line is wrong, it is damaged.
                 return not is_sound(line[:-1] + b"\n", number)
     return True
 
 
 def apply_line(state: Replayable, line: bytes, path: Path) -> None:
-    """Takes in the next line of a journal."""
+    """Applies the next line of a journal."""
     try:
         state.apply(line, state.position.size)
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, ValueError) as error:
@@ -151,7 +151,7 @@ def apply_line(state: Replayable, line: bytes, path: Path) -> None:
 
 
 def first_line(path: Path) -> bytes | None:
-    """The line that says what a journal is; None when it has none that is whole."""
+    """Returns the first line, which describes the journal; None if it is missing or not complete."""
     try:
         with path.open("rb") as file:
             line = file.readline()
@@ -165,7 +165,7 @@ def damaged_line(path: Path, number: int, why: str) -> Corrupt:
 
 
 def line_at(fd: int, offset: int) -> int:
-    """The number of the line that holds this byte."""
+    """Returns the number of the line that holds the byte at `offset`."""
     number, at = 1, 0
     while at < offset:
         data = disk.read(fd, at, min(1 << 20, offset - at))
@@ -186,7 +186,7 @@ def check_format(found: int, path: str) -> None:
 
 
 class ValuePosition(NamedTuple):
-    """Where a JSON value stands in a journal, and its checksum."""
+    """The offset and length of a JSON value in a journal, and its checksum."""
 
     offset: int
     length: int
@@ -196,10 +196,10 @@ class ValuePosition(NamedTuple):
 def pieces(
     line: bytes, at: int, mark: bytes, values: Iterable[msgspec.Raw]
 ) -> Iterator[tuple[msgspec.Raw, ValuePosition]]:
-    """The elements of an array that `mark` opens, with their places.
+    """Yields the elements of the array that `mark` opens, with their positions.
 
-    Our own encoder puts exactly one byte between them. Before the array stand only strings and numbers, so that `mark`
-    with its bare quotes is nowhere inside them.
+    Our encoder puts exactly one byte between them. Only strings and numbers precede the array, so `mark` with its
+    unescaped quotes cannot occur in them.
     """
     offset = at + line.index(mark) + len(mark)
     for value in values:
@@ -213,7 +213,7 @@ _RUN = 1 << 22
 
 
 class HasPosition(Protocol):
-    """A `ValuePosition`, or a tuple that has its fields among others."""
+    """A `ValuePosition`, or a tuple that includes its fields."""
 
     @property
     def offset(self) -> int: ...
@@ -224,7 +224,7 @@ class HasPosition(Protocol):
 
 
 def read_pieces(fd: int, wanted: Sequence[HasPosition], path: Path) -> list[bytes]:
-    """The values at these places, each checked. Neighbours are read together."""
+    """Returns the values at these positions and checks each. Neighbours are read together."""
     found: dict[int, bytes] = {}
     for run in _runs(sorted(wanted, key=_offset)):
         start = run[0].offset

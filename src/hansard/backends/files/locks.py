@@ -1,18 +1,18 @@
-"""Locks between threads and processes, on files that hold nothing else worth keeping.
+"""Locks between threads and processes, on files of their own.
 
-A lock lives as long as its file is open: a process that dies lets go of it. Whoever removes a lock file does so while
-holding it, and whoever has waited looks whether the file that it now holds is still the one at that path.
+A lock lasts as long as its file is open: a process that dies releases it. A lock file is removed only by its holder,
+and a process that has waited for a lock checks that its file is still the one at that path.
 
-Whoever holds several has taken them in this order:
+A thread that holds several locks must take them in this order:
 
-1. the tenant (`Tenant.staying`), which writers share, and only who deletes it holds alone
+1. the tenant (`Tenant.lock_shared`), shared by writers and exclusive for deleting the tenant
 2. conversations, in the order of their names
 3. one of these: the records of an owner, the log of the tenant, the blobs
-4. mutexes of this process, for moments: of the catalogue, of what is known of records, of what is known of a journal
+4. mutexes of this process, held briefly: of the index, of the state of a small journal
 
-So a holder of 3 or 4 never waits for a conversation: it asks once, releases everything when the conversation is busy,
-and begins again (`Journals.patiently`). A backup may wait: it shares the blobs with all writers that add some, and a
-process that wants them alone, to remove some, gives up after a second.
+So a holder of 3 or 4 never waits for a conversation: it tries once, releases everything if the conversation is busy,
+and starts again (`Journals.retry_while_moving`). A backup may take long: it shares the lock of the blobs with the
+writers that add some, and a process that wants it exclusively, to remove blobs, gives up after a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hansard.errors import TimedOut
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.02
 _WRITER_PRIORITY = 1.0
-"""Seconds that a reader lets a writer of its process go first, who may be kept out by others."""
+"""Seconds that a reader waits for a starved writer of its process, which other processes may keep waiting."""
 
 try:
     import fcntl
@@ -48,7 +48,7 @@ try:
 except ImportError:  # Windows
     import msvcrt
 
-    _BEYOND = 1 << 30  # such a lock is mandatory, and the file must stay readable
+    _BEYOND = 1 << 30  # this kind of lock is mandatory, and the file must stay readable
 
     def _try_lock(fd: int, *, shared: bool) -> bool:
         os.lseek(fd, _BEYOND, os.SEEK_SET)
@@ -73,19 +73,21 @@ def is_at(fd: int, path: Path) -> bool:
 
 
 class Locks:
-    """Exclusive locks hand over between threads without a look at the file; shared ones are left to the system."""
+    """Exclusive locks pass between threads without looking at the file; shared ones are left to the system."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._guard = threading.Lock()
         self._threads: dict[Path, tuple[threading.Lock, int]] = {}
         self.starved: set[Path] = set()
-        """Where a writer has waited for long: readers that overlap would keep it out for ever."""
+        """Paths where a writer has waited for long: overlapping readers could keep it waiting forever."""
         self.open: set[int] = set()
         _all_locks.add(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: it would keep locked what its parent has locked, though the parent dies."""
+        """Closes inherited lock files in a forked child, which would otherwise hold its parent's locks after the parent
+        dies.
+        """
         for fd in self.open:
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -94,7 +96,7 @@ class Locks:
     def hold(
         self, path: Path, what: str, *, shared: bool = False, flags: int = disk.CREATE, timeout: float | None = None
     ) -> contextlib.AbstractContextManager[int]:
-        """Holds the lock at `path`. Gives the open file. `FileNotFoundError` when its folder is missing."""
+        """Holds the lock at `path` and yields the open file. Raises `FileNotFoundError` if its folder is missing."""
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         held = _FileLock(self, path, what, deadline, shared=shared, flags=flags)
         return held if shared else self._exclusive(held, path, what, deadline)
@@ -139,7 +141,7 @@ class Locks:
 
 
 class _FileLock:
-    """A lock on an open file. Not made by a generator: every append takes two."""
+    """A lock on an open file. A class and not a generator, because every append takes two."""
 
     __slots__ = ("_deadline", "_fd", "_flags", "_locks", "_path", "_shared", "_what")
 
@@ -171,7 +173,7 @@ class _FileLock:
 
     def __exit__(self, *_: object) -> None:
         try:
-            # Closing would not do it while a process that was forked meanwhile holds the same open file.
+            # Closing would not release it while a process that was forked meanwhile has the same open file.
             _unlock(self._fd)
         finally:
             self._locks.open.discard(self._fd)

@@ -1,4 +1,4 @@
-"""Over all tenants: listed, measured, swept, deleted."""
+"""Operations over all tenants: listing, statistics, sweeping, deleting."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from hansard.model import Receipt, Stats
 
 _GONE = "_gone."
 _OLD = 3600.0
-"""After so many seconds a temporary file is one that its writer did not live to rename."""
+"""Age in seconds after which a temporary file is known to be left over."""
 
 
-# --- which tenants ----------------------------------------------------------------------------------------------------
+# --- tenants ---------------------------------------------------------------------------------------------------------
 
 
 def tenants(common: SharedResources) -> list[Tenant]:
-    """All that have a folder, by name."""
+    """Returns all tenants that have a folder, sorted by id."""
     ids = [tenant_at(common.root / name) for name in folders_in(common.root) if not names.is_ours(name)]
     return [common.tenant(id) for id in sorted(id for id in ids if id is not None)]
 
@@ -84,7 +84,7 @@ def _add(one: Stats, other: Stats) -> Stats:
 
 
 def _size(folder: Path) -> int:
-    """What the files of a folder take."""
+    """Returns the size of all files in a folder, in bytes."""
     total = 0
     for path, _, files in os.walk(folder):
         for file in files:
@@ -131,23 +131,23 @@ def _sweep_rest(tenant: Tenant, context: Context) -> Receipt:
 
 
 def _remove_leftovers(common: SharedResources) -> None:
-    """Removes what processes that died have left."""
+    """Removes temporary files and deleted tenants that dead processes left."""
     for name in folders_in(common.root):
         if name.startswith(_GONE):
             shutil.rmtree(common.root / name, ignore_errors=True)
     oldest = time.time() - _OLD
-    # Folders come and go meanwhile: this walk passes over those that have gone.
+    # Folders may disappear meanwhile: os.walk skips those.
     for folder, _, files in os.walk(common.root):
         for path in (Path(folder, name) for name in files if name.endswith(disk.TEMPORARY)):
             with contextlib.suppress(OSError):
-                # Not the time of the file: a blob's is until when it is kept, from before it has its name.
+                # Not the modification time: for a blob that is the end of its retention, set before the rename.
                 if path.stat().st_ctime < oldest:
                     path.unlink()
 
 
 def delete_tenant(common: SharedResources, context: Context) -> Receipt:
     tenant = common.tenant(context.tenant)
-    # What may take long is done before others have to wait.
+    # Update the index first, so that others wait less while the tenant is locked.
     _count_all(tenant, context)
     gone = common.root / f"{_GONE}{secrets.token_hex(8)}"
     with tenant.lock_exclusive() as exists:
@@ -161,7 +161,7 @@ def delete_tenant(common: SharedResources, context: Context) -> Receipt:
 
 
 def _remove(folder: Path) -> None:
-    """All of a folder; a sweep may be at it as well."""
+    """Removes a folder. A sweep may be removing it at the same time."""
     while folder.exists():
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)

@@ -1,35 +1,35 @@
 -- find_row --
--- What the index says of a journal.
+-- The row of a journal.
 SELECT pk, folder, inode, size, mtime, lines, tail, id, journal, head, rest, usage FROM conversations WHERE name = ?;
 
--- find_spot --
+-- find_version --
 -- Whether a row is still the one that was read.
 SELECT pk, inode, size, mtime, tail FROM conversations WHERE name = ?;
 
 -- add_row --
--- A journal that the index did not know.
+-- A new journal.
 INSERT INTO conversations (
     inode, size, mtime, lines, tail, updated_at, head, folder, live, user_id, agent_id, active_at, expires_at,
     name, id, journal, rest, usage
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- set_row --
--- What most writes change, if the row is still the one that was read.
+-- The columns that most writes change, if the row is still the one that was read.
 UPDATE conversations SET inode = ?, size = ?, mtime = ?, lines = ?, tail = ?, updated_at = ?, head = ?, folder = ?,
     live = ?, user_id = ?, agent_id = ?, active_at = ?, expires_at = ?
 WHERE pk = ? AND name = ? AND inode = ? AND size = ? AND mtime = ? AND tail = ?;
 
 -- set_row_in_place --
--- The same, where nothing but the time of the last change decides about its place in listings.
+-- The same, if the columns that order listings did not change, except the time of the last change.
 UPDATE conversations SET inode = ?, size = ?, mtime = ?, lines = ?, tail = ?, updated_at = ?, head = ?
 WHERE pk = ? AND name = ? AND inode = ? AND size = ? AND mtime = ? AND tail = ?;
 
 -- set_rest --
--- What few writes change.
+-- The columns that few writes change.
 UPDATE conversations SET id = ?, journal = ?, rest = ?, usage = ? WHERE pk = ?;
 
 -- delete_row --
--- The journal is gone.
+-- The row of a removed journal.
 DELETE FROM conversations WHERE pk = ?;
 
 -- delete_messages --
@@ -50,16 +50,16 @@ WHERE conversation = ? AND id IN (SELECT value FROM json_each(?));
 SELECT id, segment, length, seq, n FROM messages WHERE conversation = ? AND id = ?;
 
 -- find_message --
--- Where a message stands.
+-- The position of a message.
 SELECT segment, seq, created, size, offset, length, crc FROM messages WHERE conversation = ? AND id = ?;
 
 -- known_messages --
--- All that a new reading of a journal may keep.
+-- All messages of a conversation.
 SELECT id, segment, seq, created, size, offset, length, crc, role, participant, user_id, pinned, n FROM messages
 WHERE conversation = ?;
 
 -- add_message --
--- One more message, or a new version of the one at that place.
+-- A new message, or a new version of the one at that segment and seq.
 INSERT INTO messages (
     conversation, segment, seq, created, size, offset, length, crc, role, participant, user_id, pinned, id, n
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -69,11 +69,11 @@ ON CONFLICT (conversation, segment, seq) DO UPDATE SET created = excluded.create
 WHERE id = excluded.id;
 
 -- move_message --
--- It stands elsewhere in the journal, and says what it said.
+-- A message that did not change, at another offset in the journal.
 UPDATE messages SET offset = ? WHERE conversation = ? AND segment = ? AND seq = ?;
 
 -- delete_message --
--- It is gone from the journal.
+-- A message that was removed from the journal.
 DELETE FROM messages WHERE conversation = ? AND segment = ? AND seq = ?;
 
 -- numbers_of --
@@ -85,7 +85,7 @@ SELECT n FROM messages WHERE conversation = ?;
 INSERT OR IGNORE INTO holders (digest, n, conversation) VALUES (?, ?, ?);
 
 -- delete_holder --
--- A message is gone, and with it its references.
+-- The references of a removed message.
 DELETE FROM holders WHERE conversation = ? AND n = ?;
 
 -- digests --
@@ -126,7 +126,7 @@ SELECT count(*), coalesce(min(seq), 0), coalesce(max(seq), 0) FROM messages
 WHERE conversation = ? AND segment = ? AND seq > ? AND seq <= ?;
 
 -- ids_of_run --
--- Their ids.
+-- The ids of the messages of a run.
 SELECT id FROM messages WHERE conversation = ? AND segment = ? AND seq > ? AND seq <= ?;
 
 -- last_of_segment --
@@ -134,15 +134,15 @@ SELECT id FROM messages WHERE conversation = ? AND segment = ? AND seq > ? AND s
 SELECT seq, created, id FROM messages WHERE conversation = ? AND segment = ? ORDER BY seq DESC;
 
 -- time_at --
--- When the message at a place was created.
+-- The time of the message at a segment and seq.
 SELECT created FROM messages WHERE conversation = ? AND segment = ? AND seq = ?;
 
--- facts --
--- What the index knows of every journal's file.
+-- files --
+-- The file of every journal, as last read.
 SELECT name, folder, inode, size, mtime FROM conversations;
 
 -- file_of --
--- The same of one journal.
+-- The same for one journal.
 SELECT folder, inode, size, mtime FROM conversations WHERE name = ?;
 
 -- names --
@@ -161,17 +161,17 @@ SELECT head, rest FROM conversations WHERE live;
 -- Conversations that have expired, and deletions that were not finished.
 SELECT id FROM conversations WHERE (NOT live OR expires_at <= ?) AND id <> '' ORDER BY id;
 
--- said_by --
--- Messages of a participant.
+-- messages_of_user --
+-- Messages of a user.
 SELECT c.id, m.id, c.head FROM messages m INDEXED BY messages_by_user JOIN conversations c ON c.pk = m.conversation
 WHERE m.user_id = ? AND c.live ORDER BY c.id, m.seq;
 
--- is_held --
+-- is_referenced --
 -- Whether a message of a conversation that exists refers to a blob.
 SELECT 1 FROM holders h JOIN conversations c ON c.pk = h.conversation WHERE h.digest = ? AND c.live LIMIT 1;
 
 -- set_unclean --
--- Whether deleted terms may still lie in the search index.
+-- Records whether the search index may still hold deleted terms.
 UPDATE search_state SET unclean = ?;
 
 -- add_terms --
@@ -179,19 +179,19 @@ UPDATE search_state SET unclean = ?;
 INSERT INTO search (rowid, words, more, owner) VALUES (?, ?, ?, ?);
 
 -- delete_terms --
--- They go.
+-- Deletes the terms of a message.
 DELETE FROM search WHERE rowid = ?;
 
 -- empty_search --
--- Everything out of the search index.
+-- Empties the search index.
 DELETE FROM search;
 
 -- search_state --
--- How far the search index is.
+-- Up to which number messages are in the search index, and by which analysis.
 SELECT indexed, version, unclean FROM search_state;
 
 -- set_search_state --
--- The same.
+-- Sets the same.
 UPDATE search_state SET indexed = ?, version = ?;
 
 -- last_number --
@@ -199,7 +199,7 @@ UPDATE search_state SET indexed = ?, version = ?;
 SELECT coalesce(max(n), 0) FROM messages;
 
 -- set_indexed --
--- Numbers that are free again may be given again: what gets them is not indexed yet.
+-- Freed numbers may be assigned again, to messages that are not indexed yet.
 UPDATE search_state SET indexed = min(indexed, ?);
 
 -- to_index --
@@ -208,15 +208,15 @@ SELECT m.n, c.name FROM messages m INDEXED BY messages_by_number JOIN conversati
 WHERE m.n > ? ORDER BY m.n LIMIT ?;
 
 -- place_of_number --
--- Where a message stands, if it is still there as it was.
+-- The position of a message by its number, if it is unchanged.
 SELECT segment, seq, created, size, offset, length, crc FROM messages WHERE conversation = ? AND n = ?;
 
 -- number_of --
--- The same by its id, and its number.
+-- The position of a message by its id, and its number.
 SELECT segment, seq, created, size, offset, length, crc, n FROM messages WHERE conversation = ? AND id = ?;
 
 -- bytes_of_number --
--- Whether a message is still there, as it was.
+-- Length and checksum of a message, to tell whether it is unchanged.
 SELECT length, crc FROM messages WHERE n = ?;
 
 -- count_unindexed --

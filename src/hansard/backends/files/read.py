@@ -1,4 +1,4 @@
-"""Reading messages: rows are chosen by the index, and only those are read from the journal."""
+"""Reads messages: the index selects rows, and only these are read from the journal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_slice(journal: OpenJournal, query: MessageQuery) -> Slice:
 def limit_rows(
     rows: Iterable[MessagePosition], limit: int | None, max_bytes: int | None
 ) -> tuple[list[MessagePosition], bool]:
-    """As many as the limit and the bound in bytes allow, but always one; and whether there are more."""
+    """Returns as many rows as the limit and the bound in bytes allow, but at least one, and whether there are more."""
     taken: list[MessagePosition] = []
     total = 0
     for row in rows:
@@ -39,7 +39,7 @@ def limit_rows(
 
 
 def _filtered(journal: OpenJournal, rows: MessageRows, query: MessageQuery) -> Slice:
-    """Filters look at messages: they are read in chunks, until there are enough."""
+    """Applies filters on the messages themselves, which are read in chunks until there are enough."""
     wanted: list[Message] = []
     total = 0
     for row, message in _read_in_chunks(journal, _select(journal, rows, query, ALL)):
@@ -60,7 +60,7 @@ def _read_in_chunks(journal: OpenJournal, rows: Iterator[MessagePosition]) -> It
 
 
 def rows_after(journal: OpenJournal, seq: int, limit: int, max_bytes: int) -> list[MessagePosition]:
-    """Of every segment, in the order of seq."""
+    """Returns the rows of all segments after `seq`, in the order of seq."""
     with journal.rows() as rows:
         return limit_rows(rows.all(seq, limit + 1), limit, max_bytes)[0]
 
@@ -69,7 +69,7 @@ def rows_after(journal: OpenJournal, seq: int, limit: int, max_bytes: int) -> li
 
 
 def _select(journal: OpenJournal, rows: MessageRows, query: MessageQuery, limit: int) -> Iterator[MessagePosition]:
-    """The rows of a query, its filters aside, in its order. `limit` is how many of each segment are needed."""
+    """Yields the rows of a query in its order, without its filters. `limit` is how many each segment must yield."""
     is_by_time = query.sort == "time"
     if is_by_time and not (journal.state.is_time_ordered and _are_message_times(rows, query)):
         found = chain.from_iterable(_run(rows, run, query, ALL) for run in _runs(journal, query, bounded=False))
@@ -82,7 +82,7 @@ def _select(journal: OpenJournal, rows: MessageRows, query: MessageQuery, limit:
 
 
 def _runs(journal: OpenJournal, query: MessageQuery, *, bounded: bool) -> list[Run]:
-    """The runs that a branch reads, oldest first, between the places of the query where these are places in seq."""
+    """Returns the runs that a branch reads, oldest first; if `bounded`, between the seqs in the query's bounds."""
     low = query.above[1] if bounded and query.above is not None else 0
     high = query.below[1] - 1 if bounded and query.below is not None else rules.NO_END
     parts = rules.segments(journal.conversation_state.branch(query.branch))
@@ -97,7 +97,7 @@ def _run(rows: MessageRows, run: Run, query: MessageQuery, limit: int) -> Iterat
 
 
 def _are_message_times(rows: MessageRows, query: MessageQuery) -> bool:
-    """Whether the query's places in time are those of messages: then they are places in seq as well."""
+    """Whether the query's bounds in time are the times of messages: then their seqs can be used as bounds."""
     return all(rows.is_message_at(*place) for place in (query.above, query.below) if place is not None)
 
 

@@ -1,7 +1,7 @@
-"""Records: one journal for each user's own space, and one for what belongs to no user.
+"""Records: one journal for each user's own space, and one for records that belong to no user.
 
-The index of a space is kept in memory: for each record its place in the file and what decides about it. Values are read
-when they are asked for.
+The keys of a space are kept in memory, each with its position in the file and the fields that queries need. Values are
+read from the file on demand.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from hansard.model import NOT_YET, Record
 
 _LEAST_WASTE = 1 << 18
 _SMALL = 1 << 20
-"""A journal up to this size is written anew at once when a conversation's records go; a longer one later."""
+"""A journal up to this size is compacted at once when a conversation's records are deleted; a longer one later."""
 
 Key = tuple[bytes, str]
-"""Packed namespace, key: in the order of a scan."""
+"""Packed namespace and key, which sort in the order of a scan."""
 
 Exists = Callable[[str], bool]
-"""Whether a conversation exists for the one who asks."""
+"""Whether a conversation exists and the context may see it."""
 
 
 class RecordJournalLine(Struct, omit_defaults=True, kw_only=True):
@@ -50,7 +50,7 @@ class RecordJournalLine(Struct, omit_defaults=True, kw_only=True):
     records: list[Raw] = []
     deleted: list[tuple[tuple[str, ...], str]] = []
     conversation: str = ""
-    """All records of this conversation went."""
+    """All records of this conversation were deleted."""
 
 
 class JournalRecord(Struct, omit_defaults=True, kw_only=True):
@@ -68,7 +68,7 @@ class JournalRecord(Struct, omit_defaults=True, kw_only=True):
 
 
 class RecordFields(Struct):
-    """The part of a record that the index needs."""
+    """The fields of a record that are kept in memory."""
 
     namespace: tuple[str, ...]
     key: str
@@ -96,7 +96,7 @@ def key_of(namespace: tuple[str, ...], key: str) -> Key:
 
 
 class RecordJournalState:
-    """What a space's journal says."""
+    """The state of a space's journal."""
 
     def __init__(self) -> None:
         self.position = ReadPosition()
@@ -142,7 +142,7 @@ class RecordJournalState:
                 del self.of_conversation[id]
 
     def range(self, query: RecordQuery) -> range:
-        """The records that a scan may touch, in its order."""
+        """Returns the indexes into `order` that a scan may read, in its order."""
         packed = codec.pack_namespace(query.prefix)
         low, high = bisect_left(self.order, (packed, "")), bisect_left(self.order, (packed + b"\xff", ""))
         if query.after is not None:
@@ -155,7 +155,7 @@ class RecordJournalState:
 
 
 class RecordJournal:
-    """One space."""
+    """The records of one space."""
 
     def __init__(self, layout: Layout, owner: str, writes: Disk, locks: Locks) -> None:
         self.owner = owner
@@ -222,7 +222,7 @@ class RecordJournal:
         writes: Sequence[RecordWrite],
         exists: Exists,
     ) -> tuple[RecordJournalLine, list[Record | None]]:
-        """What a batch does, and what it answers."""
+        """Returns the line that a batch writes, and its results."""
         keys = {(write.namespace, write.key) for write in writes}
         slots = {key: slot for key in keys if (slot := _find_live(journal.state, key_of(*key), context, exists))}
         current = dict(zip(slots, self._read(journal.fd, list(slots.values())) if slots else [], strict=True))
@@ -238,12 +238,12 @@ class RecordJournal:
         is_much = journal.state.waste > max(_LEAST_WASTE, journal.state.position.size // 2)
         is_cheap = line.conversation and journal.state.waste and journal.state.position.size < _SMALL
         if is_much or is_cheap or not journal.state.slots:
-            # The write is done: what cannot be tidied now is tidied later.
+            # The write is complete. If compacting fails, a later write tries again.
             with contextlib.suppress(OSError):
                 self.compact(journal)
 
     def delete_conversation_records(self, conversation_id: str, at: datetime) -> int:
-        """Removes what belongs to a conversation."""
+        """Deletes the records of a conversation. Returns how many."""
         with self._file.writing() as journal:
             count = len(journal.state.of_conversation.get(conversation_id, ()))
             if count:
@@ -251,7 +251,7 @@ class RecordJournal:
             return count
 
     def sweep(self, now: datetime) -> int:
-        """Removes what has expired, and writes the journal anew where anything is waste."""
+        """Deletes expired records and compacts the journal if it has waste. Returns how many were deleted."""
         if not self.path.exists():
             return 0
         with self._file.writing() as journal:
@@ -264,14 +264,14 @@ class RecordJournal:
             return len(dead)
 
     def compact_if_wasteful(self) -> None:
-        """Writes the journal anew where records in it were deleted or replaced."""
+        """Compacts the journal if records in it were deleted or replaced."""
         if self.path.exists():
             with self._file.writing() as journal:
                 if journal.state.waste:
                     self.compact(journal)
 
     def compact(self, journal: SmallJournalWriter[RecordJournalState]) -> None:
-        """Writes the journal anew, without what is waste; removes it when nothing is left."""
+        """Rewrites the journal without waste; removes it if no records are left."""
         if journal.state.slots:
             journal.replace(self._bodies(journal))
         else:
@@ -287,7 +287,7 @@ class RecordJournal:
                 yield b"{%b%b]}" % (RECORDS, raw)
 
     def erase(self) -> int:
-        """Removes the space."""
+        """Deletes all records of the space. Returns how many."""
         if not self.path.exists():
             return 0
         with self._file.writing() as journal:
@@ -297,7 +297,7 @@ class RecordJournal:
 
 
 def owner_at(path: Path) -> str | None:
-    """Whose records a file holds; None when it holds no whole line."""
+    """Returns the owner of the records in a file; None if the file has no complete line."""
     line = line_format.first_line(path)
     return _line.decode(line).owner if line else None
 
@@ -316,7 +316,7 @@ def _is_live(fields: RecordFields, context: Context, exists: Exists) -> bool:
 
 
 def _scan(space: RecordJournalState, context: Context, query: RecordQuery, exists: Exists) -> Iterator[RecordPosition]:
-    """One more than the limit, if there are more."""
+    """Yields up to one more than the limit."""
     packed = codec.pack_namespace(query.prefix)
     found = 0
     for at in space.range(query):

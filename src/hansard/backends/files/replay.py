@@ -1,7 +1,7 @@
-"""From a journal into the index: the lines that the index has not seen, or all of them.
+"""Updates the index from a journal: with the lines that the index does not have, or with all of them.
 
-Lines are read first and stored then, in one short transaction, if nobody else has done so meanwhile. What a journal
-that was written anew says as before keeps its rows, so that its messages need not be analysed for search again.
+Lines are read first and then stored in one short transaction, unless another process has stored them meanwhile.
+Messages that a rewritten journal did not change keep their rows, so that they need not be analysed for search again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from hansard.cursors import sort_time
 from hansard.model import to_micros
 
 _MOST_UNSTORED = 100
-"""Messages of a conversation that are read from memory. With more, the index is told before they are read."""
+"""Most messages of a conversation that are read from memory. With more, the index is updated before they are read."""
 
 
 class ReplacedMessage(NamedTuple):
-    """A message that the index has."""
+    """A message in the index that a line replaced or removed."""
 
     segment: int
     length: int
@@ -37,35 +37,34 @@ class ReplacedMessage(NamedTuple):
 
 
 class JournalReplay:
-    """A journal read on from where the index was, or from its beginning; and what is to be stored of it."""
+    """A journal read from the index's position, or from its beginning, and the changes to store in the index."""
 
     def __init__(self, row: IndexRow | None = None, connection: sqlite3.Connection | None = None) -> None:
         self.row = row
-        """What the index says."""
+        """The row in the index."""
         self.folder = row.folder if row else ""
         self.state = row.state.copy() if row else JournalState()
         self._connection = connection
         self._is_new = False
         self.is_whole = row is None
-        """All messages are in `places`: those that the index has are not looked at."""
+        """Whether all messages are in `places`, and those in the index are ignored."""
         self.places: dict[str, IndexedMessage | None] = {}
-        """Messages that came or changed; None for one that went."""
+        """Messages that were added or changed; None for a removed one."""
         self.replaced: dict[str, ReplacedMessage] = {}
-        """Those of them that the index has."""
+        """The versions of these messages in the index."""
         self._only_adds = True
-        """No line took a message away, or put one in the place of another."""
+        """Whether no line removed or replaced a message."""
 
     @property
     def position(self) -> ReadPosition:
         return self.state.position
 
     def add(self, target: JournalFile, line: bytes, connection: sqlite3.Connection | None = None) -> IndexRow:
-        """Takes in a line that was just added to the journal. Returns the row that says all.
+        """Applies a line that was just appended to the journal. Returns the row up to this line.
 
-        `connection` is to the index that the replay began with; without one, the line brings only messages that were
-        not there, and takes none away.
+        `connection` is to the index that the replay started from. Without one, the line must only add new messages.
         """
-        # Rows that were handed out keep their state.
+        # Rows that were returned before keep their state.
         self.state = self.state.copy()
         self._connection = connection
         self._is_new = connection is None
@@ -78,17 +77,19 @@ class JournalReplay:
         return IndexRow(self.row.pk if self.row else 0, target.folder, self.state)
 
     def unstored(self, row: IndexRow) -> UnstoredMessages | None:
-        """What the index does not have of a row. None when there is too much, or the index has to change."""
+        """Returns the messages of a row that the index does not have. None if there are too many, or if lines removed
+        or replaced messages.
+        """
         if len(self.places) > _MOST_UNSTORED or not (self.is_whole or self._only_adds):
             return None
         found = [(id, place) for id, place in list(self.places.items()) if place is not None]
         if not self._only_adds:
             found.sort(key=lambda each: each[1].seq)
-        # Another thread may be adding a line. It has put another state here before it changed anything.
+        # If another thread is adding a line, it has replaced the state before it changed anything.
         return UnstoredMessages(dict(found), None if self.is_whole else self.row) if self.state is row.state else None
 
     def note_file(self, fd: int) -> None:
-        """The journal has been read to its end."""
+        """Sets inode and time of the file, which has been read to its end."""
         file_stat = os.fstat(fd)
         self.position.inode, self.position.mtime = line_format.inode_of(file_stat), file_stat.st_mtime_ns
 
@@ -130,7 +131,7 @@ class JournalReplay:
             self.places[id] = None
 
     def _length(self) -> int:
-        """Bytes of all messages in the journal."""
+        """Returns the bytes of all messages in the journal."""
         here = sum(place.length for place in self.places.values() if place)
         if self.is_whole or self.row is None:
             return here
@@ -139,7 +140,7 @@ class JournalReplay:
         return found + here
 
     def _load_replaced(self, ids: list[str]) -> None:
-        """Finds those of these messages that the index has."""
+        """Loads those of these messages that the index has."""
         if ids and not self.is_whole and self.row is not None:
             assert self._connection is not None
             query, given = ("find_one", ids[0]) if len(ids) == 1 else ("find_many", msgspec.json.encode(ids).decode())
@@ -147,7 +148,7 @@ class JournalReplay:
             self.replaced |= {id: ReplacedMessage(*old) for id, *old in found}
 
     def _find(self, id: str) -> IndexedMessage | ReplacedMessage | None:
-        """What is known of a message."""
+        """Returns the newest known version of a message."""
         return self.places[id] if id in self.places else self.replaced.get(id)
 
     def _put(self, fields: MessageFields, piece: ValuePosition) -> None:
@@ -178,11 +179,11 @@ class JournalReplay:
         )
 
     def restart(self) -> None:
-        """The file is another one than the index knows."""
+        """Starts from the beginning, because the index belongs to another file."""
         self.state, self.is_whole = JournalState(), True
 
     def load_all_messages(self) -> None:
-        """Takes in the messages that the index has, so that all are in `places`."""
+        """Loads the messages of the index, so that all messages are in `places`."""
         if self.is_whole or self.row is None:
             return
         assert self._connection is not None
@@ -201,7 +202,7 @@ class JournalFile(NamedTuple):
 
 
 def is_fresh(target: JournalFile, row: IndexRow) -> bool:
-    """Whether a row says all that the journal says."""
+    """Whether a row is up to date with the journal."""
     file_stat = os.fstat(target.fd)
     position = row.state.position
     return (
@@ -213,14 +214,14 @@ def is_fresh(target: JournalFile, row: IndexRow) -> bool:
 
 
 class JournalReplaced(Exception):
-    """The open file is not the journal any longer."""
+    """The open file is no longer the journal."""
 
 
 def catch_up(index: TenantIndex, target: JournalFile, *, is_locked: bool = False) -> IndexRow:
-    """What a journal says, as far as it is whole. The index says the same afterwards.
+    """Returns the row of a journal, up to its last complete line, after updating the index.
 
-    Unless its lock is held, another file may be put in its place meanwhile: then `JournalReplaced` is raised, and
-    nothing is stored.
+    Unless its lock is held, the journal may be replaced meanwhile. Then `JournalReplaced` is raised and nothing is
+    stored.
     """
     with index.connection() as connection:
         row = rows.load(connection, target.name)
@@ -238,7 +239,7 @@ def catch_up(index: TenantIndex, target: JournalFile, *, is_locked: bool = False
         ):
             return row
         with index.writing() as connection:
-            # Whoever replaces it from here on stores what it says after this.
+            # A process that replaces the journal from now on updates the index after this transaction.
             if not is_locked and not is_at(target.fd, target.path):
                 raise JournalReplaced(target.name)
             stored = store(connection, target.name, target.folder, replay)
@@ -247,7 +248,7 @@ def catch_up(index: TenantIndex, target: JournalFile, *, is_locked: bool = False
 
 
 def confirm(index: TenantIndex, target: JournalFile, row: IndexRow) -> IndexRow:
-    """The row of a journal whose lock is held, with the number that the index has for it now."""
+    """Returns the row of a journal whose lock is held, with its current key in the index."""
     with index.connection() as connection:
         if is_known(connection, target.name, row):
             return row
@@ -255,14 +256,14 @@ def confirm(index: TenantIndex, target: JournalFile, row: IndexRow) -> IndexRow:
 
 
 def read_without_index(target: JournalFile) -> IndexRow:
-    """What a journal says, where the index cannot be used: a row that no index knows."""
+    """Returns the row of a journal when the index is unusable. Its key is in no index."""
     return IndexRow(
         0, target.folder, line_format.catch_up(target.fd, JournalReplay(), JournalReplay, target.path).state
     )
 
 
 RowVersion = tuple[int, int, int, int, bytes]
-"""Which row of the index it is, and of which file: number, size, time and end."""
+"""The key of a row in the index, and the inode, size, time and tail of its file."""
 
 
 def version_of(row: IndexRow) -> RowVersion:
@@ -271,8 +272,8 @@ def version_of(row: IndexRow) -> RowVersion:
 
 
 def is_known(connection: sqlite3.Connection, name: str, row: IndexRow) -> bool:
-    """Whether the index says what the row says."""
-    found: RowVersion | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
+    """Whether the index has this row."""
+    found: RowVersion | None = connection.execute(QUERIES["find_version"], (name,)).fetchone()
     return found == version_of(row)
 
 
@@ -287,7 +288,7 @@ def _read(connection: sqlite3.Connection, row: IndexRow | None, target: JournalF
         line_format.read_new_lines(target.fd, replay, target.path)
     if replay.is_whole or replay.position.size > size or replay.position.mtime == -1:
         file_stat = os.fstat(target.fd)
-        # What was changed while it was read is compared again.
+        # A file that changed while it was read is compared again.
         replay.position.mtime = file_stat.st_mtime_ns if file_stat.st_size == replay.position.size else -1
     return replay
 
@@ -296,7 +297,7 @@ def _read(connection: sqlite3.Connection, row: IndexRow | None, target: JournalF
 
 
 def store(connection: sqlite3.Connection, name: str, folder: str, replay: JournalReplay) -> IndexRow | None:
-    """Stores what was read, inside a transaction, if the index still says what it said when the replay began."""
+    """Stores a replay inside a transaction. None if the index has changed since the replay started."""
     if replay.row is None:
         pk = _store_new(connection, name, folder, replay)
     else:
@@ -311,7 +312,7 @@ def store(connection: sqlite3.Connection, name: str, folder: str, replay: Journa
 
 
 def _store_new(connection: sqlite3.Connection, name: str, folder: str, replay: JournalReplay) -> int | None:
-    if connection.execute(QUERIES["find_spot"], (name,)).fetchone() is not None:
+    if connection.execute(QUERIES["find_version"], (name,)).fetchone() is not None:
         return None
     state = replay.state
     file = (name, state.id, state.journal, *state.rest_and_usage())
@@ -323,7 +324,7 @@ def _store_row(connection: sqlite3.Connection, name: str, folder: str, replay: J
     pk, *file = version_of(row)
     order, known = _order(state), (pk, name, *file)
     if row.folder == folder and order == _order(row.state):
-        # It is listed where it was: naming a column that an index has costs as much as a change of it.
+        # Its place in listings is unchanged. Naming an indexed column would cost as much as changing it.
         found = connection.execute(QUERIES["set_row_in_place"], (*_columns(state), *known))
     else:
         found = connection.execute(QUERIES["set_row"], (*_columns(state), folder, *order, *known))
@@ -335,14 +336,14 @@ def _store_row(connection: sqlite3.Connection, name: str, folder: str, replay: J
 
 
 def _columns(state: JournalState) -> tuple[object, ...]:
-    """What every write may change, the order in listings aside."""
+    """The columns that every write may change, except those that order listings."""
     position, head = state.position, state.conversation_state
     updated = to_micros(sort_time(head.conversation, "updated_at")) if head is not None else 0
     return position.inode, position.size, position.mtime, position.lines, position.tail, updated, state.core()
 
 
 def _order(state: JournalState) -> tuple[object, ...]:
-    """By what a conversation is listed: whether it lives, of whom it is, its last message, its expiry."""
+    """The columns that order listings: live, user, agent, time of the last message, expiry."""
     if state.conversation_state is None:
         return 0, None, None, 0, None
     conversation = state.conversation_state.conversation
@@ -351,12 +352,12 @@ def _order(state: JournalState) -> tuple[object, ...]:
 
 
 def _delete_changed(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None:
-    """The rows of messages that are gone or have changed."""
+    """Deletes the rows of messages that were removed or have changed."""
     if replay.is_whole:
         _compare(connection, pk, replay)
     elif replay.replaced:
         gone = [(id, old) for id, old in replay.replaced.items() if id in replay.places]
-        # A new version of a message takes the row of the old one, if it has the same place.
+        # A new version of a message overwrites the row of the old one, if segment and seq are the same.
         left = [(pk, old.segment, old.seq) for id, old in gone if not _is_at(replay.places[id], old)]
         _delete_messages(connection, pk, left, [old.n for _, old in gone])
 
@@ -366,7 +367,7 @@ def _is_at(place: IndexedMessage | None, old: ReplacedMessage) -> bool:
 
 
 def _compare(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None:
-    """Keeps the rows of messages that are as they were, and takes those of all others away."""
+    """Keeps the rows of unchanged messages and deletes all others."""
     gone, numbers, moved = [], [], []
     for id, *found, n in connection.execute(QUERIES["known_messages"], (pk,)).fetchall():
         place = replay.places.get(id)
@@ -382,7 +383,7 @@ def _compare(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> 
 
 
 def _is_same(place: IndexedMessage, found: list[object]) -> bool:
-    """Whether a message has the same bytes, whatever their offset: then the rest of the row is the same, too."""
+    """Whether a message has the same bytes, at any offset: then the rest of its row is the same too."""
     return (place.segment, place.seq, place.length, place.crc) == (found[0], found[1], found[5], found[6])
 
 
@@ -401,7 +402,7 @@ def _add(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None
 def _delete_messages(
     connection: sqlite3.Connection, pk: int, gone: list[tuple[int, int, int]], numbers: list[int]
 ) -> None:
-    """Takes messages out: the rows of those that are gone, and what else is kept under these numbers."""
+    """Deletes message rows, and the blob references and search terms under these numbers."""
     if not numbers:
         return
     if gone:
@@ -411,7 +412,7 @@ def _delete_messages(
 
 
 def delete_terms(connection: sqlite3.Connection, numbers: list[int]) -> None:
-    """Takes messages whose rows are gone out of the search index, where they are in it."""
+    """Deletes the search terms of messages whose rows were deleted, if they were indexed."""
     indexed, *_ = connection.execute(QUERIES["search_state"]).fetchone()
     if found := [(n,) for n in numbers if n <= indexed]:
         connection.executemany(QUERIES["delete_terms"], found)
@@ -420,9 +421,9 @@ def delete_terms(connection: sqlite3.Connection, numbers: list[int]) -> None:
 
 
 def drop(index: TenantIndex, name: str, before: RowVersion | None = None) -> None:
-    """Takes away all that the index says of a journal; only if it still says what it said `before`, where given."""
+    """Deletes everything about a journal from the index; with `before`, only if its row is still that version."""
     with index.writing() as connection:
-        found: RowVersion | None = connection.execute(QUERIES["find_spot"], (name,)).fetchone()
+        found: RowVersion | None = connection.execute(QUERIES["find_version"], (name,)).fetchone()
         if found is None or (before is not None and found != before):
             return
         pk = found[0]

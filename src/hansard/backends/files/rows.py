@@ -1,4 +1,4 @@
-"""The rows of one conversation in the index: where each of its messages stands in the journal."""
+"""The rows of one conversation in the index: the position of each of its messages in the journal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hansard.model import from_micros
 QUERIES = parse(resources.files(__package__).joinpath("queries.sql").read_text("utf-8"))
 
 ALL = -1
-"""No limit, in SQLite's words."""
+"""SQLite's value for no limit."""
 
 
 class MessagePosition(NamedTuple):
-    """Where a message stands: its segment and seq in the conversation, its bytes in the journal."""
+    """The position of a message: its segment and seq in the conversation, its bytes in the journal."""
 
     segment: int
     seq: int
@@ -35,7 +35,7 @@ class MessagePosition(NamedTuple):
 
 
 class IndexedMessage(NamedTuple):
-    """A message as the index keeps it: what a `MessagePosition` says, and more."""
+    """A message as the index stores it: the fields of a `MessagePosition`, and more."""
 
     segment: int
     seq: int
@@ -47,7 +47,7 @@ class IndexedMessage(NamedTuple):
     role: str
     participant: str | None
     user_id: str | None
-    """Of a participant of kind user."""
+    """The id of a participant of kind user."""
     pinned: int | None
     digests: tuple[str, ...] = ()
 
@@ -61,13 +61,13 @@ class UnstoredMessages(NamedTuple):
 
     places: dict[str, IndexedMessage]
     after: IndexRow | None
-    """What the index says: all that comes before these. None where these are all."""
+    """The row in the index, which has all earlier messages. None if there are no earlier ones."""
 
 
 class MessageRows:
-    """The messages of one conversation: those in the index, then those that are `unstored`.
+    """The messages of one conversation: those in the index, then the `unstored` ones.
 
-    It is used while its connection is held. There is none where all messages are unstored.
+    Use it only while its connection is held. The connection is None if all messages are unstored.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class MessageRows:
         return MessagePosition._make(found) if found else None
 
     def at_number(self, n: int) -> MessagePosition | None:
-        """The message of that number, if it is still there as it was."""
+        """Returns the message of that number, if it is unchanged."""
         found = self._query_one("place_of_number", n)
         return MessagePosition._make(found) if found else None
 
     def numbered(self, message_id: str) -> tuple[MessagePosition, int] | None:
-        """A message, and its number."""
+        """Returns a message and its number."""
         found = self._query_one("number_of", message_id)
         return (MessagePosition._make(found[:-1]), found[-1]) if found else None
 
@@ -121,7 +121,7 @@ class MessageRows:
         return [*map(MessagePosition._make, self._query("pinned", *_bounds(run))), *new]
 
     def between(self, runs: Sequence[Run], newest: int | None = None) -> list[MessagePosition]:
-        """The messages of these runs in order: all, or only so many from the end."""
+        """Returns the messages of these runs in order: all, or only the `newest`."""
         if newest is None:
             return [row for run in runs for row in self.run(run)]
         found: list[MessagePosition] = []
@@ -138,7 +138,7 @@ class MessageRows:
         return Span(count, first, last)
 
     def ids(self, runs: Iterable[Run]) -> list[str]:
-        """The ids of the messages of these runs."""
+        """Returns the ids of the messages of these runs."""
         found: list[str] = []
         for run in runs:
             found += (id for (id,) in self._query("ids_of_run", *_bounds(run)))
@@ -146,7 +146,7 @@ class MessageRows:
         return found
 
     def segments(self) -> set[int]:
-        """Those that hold messages."""
+        """Returns the segments that hold messages."""
         found = {place.segment for place in self._new.values()}
         segment: int | None = -1
         while (segment := (self._query_one("next_segment", segment) or (None,))[0]) is not None:
@@ -154,7 +154,7 @@ class MessageRows:
         return found
 
     def all(self, after: int = 0, limit: int = ALL) -> Iterator[MessagePosition]:
-        """Of every segment, in the order of seq."""
+        """Yields the messages of all segments in the order of seq."""
         parts = [self.run(Run(each, after, 1 << 62), limit) for each in self.segments()]
         return merge(*parts, key=lambda row: row.seq)
 
@@ -165,7 +165,7 @@ class MessageRows:
         return any(self._query_one("time_at", each, seq) == (created,) for each in self.segments())
 
     def last_time(self, without: set[str]) -> datetime | None:
-        """The time of the last message, the ones of these ids aside."""
+        """Returns the time of the last message, ignoring those `without`."""
         last = max(filter(None, (self._last(each, without) for each in self.segments())), default=None)
         return from_micros(last[1]) if last else None
 
@@ -177,7 +177,7 @@ class MessageRows:
     # Blobs
 
     def digests(self, ids: Iterable[str] | None = None) -> set[str]:
-        """Blobs that these messages refer to, or all."""
+        """Returns the blobs that these messages, or all, refer to."""
         wanted = list(self._new if ids is None else ids)
         found = {digest for id in wanted if id in self._new for digest in self._new[id].digests}
         if ids is None:
@@ -193,7 +193,7 @@ def _bounds(run: Run) -> tuple[int, int, int]:
 
 
 class IndexRow(NamedTuple):
-    """A row of the index: the journal that it is of, and what that says. Nobody changes one: threads share it."""
+    """A journal's row in the index. It must not be changed, because threads share it."""
 
     pk: int
     folder: str

@@ -1,7 +1,7 @@
-"""Search in the index. A message comes into it when somebody first searches, or `catch_up` runs.
+"""Search in the index. Messages are indexed by the first search after them, or by `catch_up`.
 
-Writers only number what they add. A search first indexes the messages whose numbers it does not know, so it misses
-nothing; a message that changed has another number. What goes is taken out together with its row.
+Writers only number the messages that they add. A search first indexes the messages with newer numbers, so it misses
+none; a changed message gets a new number. A deleted message is removed together with its row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hansard.model import Conversation, Message, to_micros
 PASS = 1000
 """Messages that are indexed in one transaction."""
 _ATTEMPTS = 3
-"""Searches that begin again because what they found was changed before it could be read."""
+"""Attempts of a search whose hits were changed before they could be read."""
 
 _FOUND = (
     "SELECT m.n, m.conversation, m.segment, m.seq, m.id, m.created, c.name, c.head FROM search s "
@@ -37,7 +37,7 @@ _FOUND = (
 )
 
 Terms = tuple[int, str, str, str]
-"""A message's number, and what the search index has of it."""
+"""A message's number and its columns in the search index."""
 
 
 class IndexHit(NamedTuple):
@@ -74,7 +74,7 @@ def index_some(tenant: Tenant) -> int:
         indexed, version, _ = connection.execute(QUERIES["search_state"]).fetchone()
         found = connection.execute(QUERIES["to_index"], (indexed, PASS)).fetchall() if version == VERSION else []
     if version != VERSION:
-        # Its terms are those of another version of the analysis.
+        # The terms were made by another version of the analysis.
         with index.writing() as connection:
             connection.execute(QUERIES["empty_search"])
             connection.execute(QUERIES["set_search_state"], (0, VERSION))
@@ -84,7 +84,7 @@ def index_some(tenant: Tenant) -> int:
     terms = sorted(_terms(tenant, found), key=itemgetter(0))
     with index.writing() as connection:
         if connection.execute(QUERIES["search_state"]).fetchone()[:2] == (indexed, version):
-            # Another message may have the number now.
+            # The number may belong to another message now.
             new = [
                 values
                 for values, row in terms
@@ -110,7 +110,7 @@ def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[T
 
 
 def restart(tenant: Tenant) -> None:
-    """Builds the index anew from the journals; the messages are to be indexed for search then."""
+    """Rebuilds the index from the journals, without the search terms."""
     tenant.index.rebuild()
     tenant.catalog()
 
@@ -119,14 +119,14 @@ def restart(tenant: Tenant) -> None:
 
 
 def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> list[IndexHit]:
-    """The newest that match, one more than the limit."""
+    """Returns the newest matches, up to one more than the limit."""
     owner = None
     if lookup.conversation_id is not None:
         only = rows.load(connection, names.escape(lookup.conversation_id))
         head = only.state.conversation_state if only and only.state.is_live else None
         if only is None or head is None or not rules.is_visible(head.conversation, context):
             return []
-        head.branch(lookup.branch)  # raises for one that does not exist
+        head.branch(lookup.branch)  # raises if the branch does not exist
         owner = conversation_term(only.pk)
     values: list[Any] = [expression(lookup.query, owner)]
     sql = _sql(_filters(context, lookup, values))
@@ -138,7 +138,7 @@ def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> l
 
 
 def _filters(context: Context, lookup: Lookup, values: list[Any]) -> str:
-    """Conditions on a message and its conversation, from constant fragments only."""
+    """Builds conditions on a message and its conversation from constant fragments only."""
     sql = ""
     for ids, column in ((lookup.roles, "m.role"), (lookup.participant_ids, "m.participant")):
         if ids is not None:
@@ -165,7 +165,7 @@ def _sql(more: str) -> str:
 
 
 class BranchFilter:
-    """Which of the rows that match lie in conversations and on branches that are searched."""
+    """Selects the matching rows whose conversation and branch are searched."""
 
     def __init__(self, context: Context, lookup: Lookup) -> None:
         self._context = context
@@ -173,7 +173,7 @@ class BranchFilter:
         self._homes: dict[int, tuple[Conversation, StoredBranch] | None] = {}
 
     def home(self, row: Sequence[Any]) -> Conversation | None:
-        """The conversation of a row; None when the row is not wanted."""
+        """Returns the conversation of a row; None if the row is not wanted."""
         _, pk, segment, seq, *_, head = row
         if pk not in self._homes:
             self._homes[pk] = self._home(head)
@@ -198,7 +198,7 @@ class BranchFilter:
 
 
 def _read(tenant: Tenant, lookup: Lookup, hits: Sequence[IndexHit]) -> dict[int, Message]:
-    """The messages of the hits by their numbers, those aside that are gone or do not match any longer."""
+    """Returns the messages of the hits by their numbers, without those that were removed or no longer match."""
     messages: dict[int, Message] = {}
     for name, group in groupby(sorted(hits, key=_name), _name):
         with tenant.journals.opened(name) as opened:

@@ -1,6 +1,6 @@
-"""A conversation as its journal tells it: its messages aside, which the index has one by one.
+"""A conversation as read from its journal, without its messages, which have rows of their own in the index.
 
-What a write does here is exactly what reading its line again would do.
+A write has exactly the effect here that reading its line again has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class StateCore(Struct, array_like=True):
-    """What every write may change, as the index keeps it."""
+    """The fields that every write may change, as the index stores them."""
 
     conversation: Conversation | None
     seq: int = 0
@@ -40,7 +40,7 @@ class StateCore(Struct, array_like=True):
 
 
 class StateExtras(Struct, array_like=True):
-    """What few writes change."""
+    """The fields that few writes change."""
 
     summaries: list[Summary] = []
     owners: list[str] = []
@@ -54,7 +54,7 @@ _usage = msgspec.json.Decoder(list[UsageRow])
 
 
 class JournalState:
-    """All that a journal says about its conversation, but its messages."""
+    """Everything in a journal about its conversation, except the messages."""
 
     def __init__(self, position: ReadPosition | None = None) -> None:
         self.position = position or ReadPosition()
@@ -62,18 +62,18 @@ class JournalState:
         self.journal = ""
         self.conversation_state: ConversationState | None = None
         self.count = 0
-        """How many messages there are."""
+        """The number of messages."""
         self.top = 0
-        """The highest segment of messages that was ever used."""
+        """The highest segment that was ever used."""
         self.waste = 0
         """Bytes in the journal that a rewrite would leave out."""
         self.latest = 0
         """The latest time of a message, in microseconds."""
         self.is_time_ordered = True
-        """The order of seq is the order of time, too."""
+        """Whether the order of seq is also the order of time."""
         self.deleted_at: datetime | None = None
         self.tombstone = False
-        """It was deleted by a call, not by its expiry."""
+        """Whether it was deleted by a call, not by its expiry."""
         self.rest = StateExtras()
         self.usage: dict[rules.UsageKey, UsageRow] = {}
         self.is_rest_changed = False
@@ -83,14 +83,14 @@ class JournalState:
         return self.conversation_state is not None and self.deleted_at is None
 
     def last_segment(self) -> int:
-        """The highest number that a segment of this conversation has, or had."""
+        """Returns the highest segment that this conversation uses or has used."""
         assert self.conversation_state is not None
         return max(self.top, *(branch.segment for branch in self.conversation_state.branches.values()))
 
-    # Reading on
+    # Applying entries
 
     def change(self, entry: JournalEntry) -> None:
-        """Takes in everything but messages."""
+        """Applies everything in an entry except its messages."""
         self._change_conversation(entry)
         self._change_rest(entry)
 
@@ -102,7 +102,7 @@ class JournalState:
         if conversation is None:
             return
         if conversation.message_count != self.count:
-            raise ValueError(f"it counts {conversation.message_count} messages, and there are {self.count}")
+            raise ValueError(f"its message count is {conversation.message_count}, but it has {self.count} messages")
         branches = dict(head.branches) if head else {}
         for id in entry.dropped:
             del branches[id]
@@ -137,10 +137,12 @@ class JournalState:
             or entry.summary is not UNSET
         )
 
-    # Writing anew
+    # Rewriting
 
     def whole(self, at: datetime = NOT_YET) -> JournalEntry:
-        """Everything but the messages. The nonce tells a file that ends with it from another of the same length."""
+        """Returns an entry with everything except the messages. Its nonce tells the file from another of the same
+        length.
+        """
         entry = JournalEntry(
             what="snapshot",
             at=at,
@@ -155,7 +157,7 @@ class JournalState:
         return entry
 
     def copy(self) -> JournalState:
-        """A twin that may change without changing this one."""
+        """Returns a copy that can be changed independently."""
         twin = JournalState.__new__(JournalState)
         vars(twin).update(vars(self))
         twin.position, twin.rest, twin.usage = (

@@ -1,7 +1,7 @@
 """Files: a folder for each agent, a journal of JSON lines for each conversation.
 
-The storage hands each call to functions that block: directly in blocking mode, otherwise on threads of its own. Begin
-with `layout`, then `line_format`, `entries`, `state`, `index`, `replay`, `writer` and `transaction`.
+Each call runs blocking functions: directly in blocking mode, otherwise on a thread pool. Start reading at `layout`,
+then `line_format`, `entries`, `state`, `index`, `replay`, `writer` and `transaction`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from hansard.model import Conversation, Problem, Receipt, Record, Stats, UsageRo
 
 _THREADS = 16
 _POLL = 0.075
-"""How often, in seconds, a watcher looks for what other processes wrote."""
+"""Seconds between two checks of a watcher for writes of other processes."""
 _BATCH = 100
 _ATTEMPTS = 3
 
@@ -106,7 +106,7 @@ class FilesStorage:
         tenant = self._tenant(context)
         try:
             while True:
-                # Overtaken by another writer who made the conversation: then it has a lock to wait for.
+                # Overtaken by a writer that created the conversation: try again, now there is a lock to wait for.
                 with contextlib.suppress(Overtaken), contextlib.ExitStack() as stack:
                     return run_to_end(operation(FilesTransaction(tenant, context, id, stack)))
         finally:
@@ -149,7 +149,7 @@ class FilesStorage:
             await self._run(self._check_for_changes, context, id)
 
     def _check_for_changes(self, context: Context, id: str) -> None:
-        """Wakes those who wait when the journal is not as it was."""
+        """Wakes watchers if the journal has changed."""
         key = (context.tenant, id)
         try:
             now = self._tenant(context).journals.fingerprint(names.escape(id))
@@ -189,7 +189,7 @@ class FilesStorage:
                 yield done
         yield done
 
-    # Beside conversations
+    # Tenant data
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
         return await self._run(tenant_data.get_records, self._tenant(context), context, keys)
@@ -253,7 +253,7 @@ class FilesBackend(StoredBackend[FilesStorage]):
 
 
 def _run_with_recovery(function: Callable[..., T], args: tuple[Any, ...]) -> T:
-    """Runs it, again where the index turned out to be unusable: what fails for that reason has written nothing."""
+    """Calls a function, again if the index was unusable: such a failure has written nothing."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with map_errors():

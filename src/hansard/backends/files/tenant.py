@@ -1,4 +1,4 @@
-"""One tenant: its conversations, and what it keeps beside them."""
+"""One tenant: its conversations, records, blobs, log and index."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hansard.model import Receipt
 
 _MOST_RECORDS = 200_000
 _MOST_TENANTS = 64
-"""Tenants whose indexes are kept open."""
+"""Tenants whose indexes stay open."""
 
 V = TypeVar("V")
 
@@ -79,7 +79,7 @@ class Lru(Generic[V]):
 
 
 class SharedResources:
-    """What all tenants of a store share: how to write, how to wait, and how much to remember."""
+    """Shared by all tenants of a store: disk, locks and caches."""
 
     def __init__(self, root: Path, *, durable: bool, snapshots: bool, timeout: float) -> None:
         self.root = root
@@ -108,12 +108,14 @@ class Tenant:
         self._lock_path, self._lock_name = self.layout.lock("_home"), f"tenant {id!r}"
         self._thread = threading.local()
 
-    # Being there
+    # Locks
 
     @contextlib.contextmanager
     def lock_shared(self, *, create: bool = False) -> Iterator[bool]:
-        """While this is held, nobody deletes the tenant. Without `create`, false where there is none."""
-        if getattr(self._thread, "is_held", False):
+        """Holds the tenant's lock shared, so that it is not deleted. Without `create`, yields False if it does not
+        exist.
+        """
+        if getattr(self._thread, "is_referenced", False):
             yield True
             return
         with contextlib.ExitStack() as stack:
@@ -125,7 +127,7 @@ class Tenant:
 
     @contextlib.contextmanager
     def lock_exclusive(self) -> Iterator[bool]:
-        """While this is held, nobody else writes anything here. False where there is no such tenant."""
+        """Holds the tenant's lock exclusively, so that no other process writes. Yields False if it does not exist."""
         with contextlib.ExitStack() as stack:
             yield self._enter(stack, shared=False, create=False)
 
@@ -140,7 +142,7 @@ class Tenant:
                 return False
 
     def _has_locks(self) -> bool:
-        """Where there is a tenant: a copy of a store may come without its folder of locks."""
+        """Creates the folder of locks, which a copy of a store may lack. False if the tenant does not exist."""
         try:
             self.disk.make_folder(self.layout.locks, within=self.layout.home)
         except FileNotFoundError:
@@ -151,7 +153,7 @@ class Tenant:
 
     @contextlib.contextmanager
     def writing(self, id: str, *, create: bool = False) -> Iterator[ConversationWriter | None]:
-        """The conversation under its lock; without `create`, None when there is nothing to lock."""
+        """Holds the lock of a conversation. Without `create`, yields None if there is nothing to lock."""
         with contextlib.ExitStack() as stack:
             exists = stack.enter_context(self.lock_shared(create=create))
             if not exists or not self._lock(stack, id, create=create):
@@ -166,7 +168,7 @@ class Tenant:
                 writer.close()
 
     def _lock(self, stack: contextlib.ExitStack, id: str, *, create: bool) -> bool:
-        """False where there is nothing to lock."""
+        """Takes the lock. False if there is nothing to lock."""
         name = names.escape(id)
         what = f"conversation {id!r}"
         while True:
@@ -182,10 +184,10 @@ class Tenant:
     def conversation_exists(self, context: Context) -> _ConversationExists:
         return _ConversationExists(self.journals, context)
 
-    # Beside them
+    # Tenant data
 
     def catalog(self, *, wait: bool = True, again: bool = False) -> Catalog:
-        """The catalogue, up to date."""
+        """Returns the catalog, after bringing the index up to date."""
         self._catalog.sync(wait=wait, again=again)
         return self._catalog
 
@@ -196,28 +198,29 @@ class Tenant:
         return space
 
     def spaces(self) -> list[RecordJournal]:
-        """All that hold any records."""
+        """Returns all spaces that have a journal."""
         owners = [owner_at(self.layout.records / file.name) for file in files_in(self.layout.records, ENDING)]
         return [self.records(owner) for owner in sorted(each for each in owners if each is not None)]
 
     def drop_blobs(self, candidates: Collection[str], now: datetime) -> int:
-        """Removes those of these blobs that nothing needs; what cannot be decided now is left to the next sweep."""
+        """Removes the unused ones of these blobs. If that cannot be decided now, it is left to the next sweep."""
         if not candidates:
             return 0
         with contextlib.suppress(ConversationMoving, TimedOut, Corrupt, FormatMismatch, IndexFailure, OSError):
-            # What may take long is done before others have to wait for the blobs.
+            # Update the index first, so that others wait less while the blobs are locked.
             self._referenced_blobs(candidates)
             return self.blobs.drop(candidates, now, lambda: self._referenced_blobs(candidates))
         return 0
 
     def _referenced_blobs(self, candidates: Collection[str]) -> Collection[str]:
-        # A writer that was killed may have left a reference that the index does not know: that would be lost data.
+        # Compare all journals: a killed writer may have left a reference that the index lacks, and its blob would be
+        # lost.
         return self.catalog(wait=False, again=True).referenced_blobs(candidates)
 
     # Deleting
 
     def drop(self, writer: ConversationWriter, now: datetime, *, tombstone: bool) -> Receipt:
-        """Deletes a conversation whose lock is held. With the line that says so it is gone; the rest is cleaning."""
+        """Deletes a conversation whose lock is held. The line that is written deletes it; the rest is cleanup."""
         state = writer.state
         assert state.conversation_state is not None
         gone = Receipt(
@@ -231,11 +234,11 @@ class Tenant:
         try:
             return self._clean(writer, now) + gone
         except (OSError, TimedOut, IndexFailure) as error:
-            what = f"conversation {writer.id!r} is deleted, but not all that belonged to it: purge does the rest"
+            what = f"conversation {writer.id!r} is deleted, but not all that belonged to it: purge() finishes this"
             raise Unavailable(f"{what} ({error})", outcome="unknown") from error
 
     def _clean(self, writer: ConversationWriter, now: datetime) -> Receipt:
-        """Removes what a deleted conversation leaves. Whoever finds it begun, by one who died, does the rest."""
+        """Cleans up after a deletion. The next writer finishes this if the process that began it died."""
         state = writer.state
         at = state.deleted_at
         assert at is not None
@@ -250,14 +253,14 @@ class Tenant:
         return Receipt(records=records, blobs=blobs, at=at)
 
     def close(self) -> None:
-        # What cannot be stored is found by its mark.
+        # If the index cannot be updated, the marks remain.
         with contextlib.suppress(IndexFailure):
             self.journals.save_all()
         self.index.close()
 
 
 class _ConversationExists:
-    """Whether conversations exist for a context. Each is looked up once; `ConversationMoving` when one is moving."""
+    """Whether conversations exist for a context; looks each up once. Raises `ConversationMoving` if one is moving."""
 
     def __init__(self, journals: Journals, context: Context) -> None:
         self._journals = journals

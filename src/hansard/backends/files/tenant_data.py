@@ -1,4 +1,4 @@
-"""What is kept beside the messages: records, participations, usage."""
+"""Data outside the messages: records, participations, usage."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite
 
 
 def _write_records(tenant: Tenant, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
-    """The conversations that records belong to are locked, so that none goes while its records come."""
+    """Writes records while holding the locks of their conversations, so that none of these is deleted meanwhile."""
     owner = context.user or ""
     ids = {write.conversation_id for write in writes if write.conversation_id is not None and not write.delete}
     with contextlib.ExitStack() as stack:
         stack.enter_context(tenant.lock_shared(create=True))
         tenant.log.create_if_missing()
-        # In one order, whoever takes several.
+        # Lock in one order, to avoid deadlocks.
         ordered = sorted(ids, key=names.escape)
         writers = [_require(stack.enter_context(tenant.writing(id)), context, id) for id in ordered]
         space = tenant.records(owner)
@@ -87,7 +87,7 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
             if writer is not None and writer.journal is not None:
                 writer.commit(JournalEntry(what="erase", at=context.now, erased=user_id), whole=True)
     tenant.log.erase(user_id)
-    # Records of the tenant that belonged to the user's conversations and messages, their vectors among them.
+    # The tenant's records that belonged to the user's conversations and messages, including vectors.
     tenant.records("").compact_if_wasteful()
     tenant.index.scrub(whole=True)
     return Receipt(records=records, usage_rows=len(rows), at=context.now)
@@ -97,8 +97,8 @@ def _erase(tenant: Tenant, context: Context, user_id: str) -> Receipt:
 
 
 def _usage(tenant: Tenant) -> tenant_log.UsageRows:
-    """By day, user, agent and model: of the conversations, and of those that were deleted."""
-    # In this order: what is deleted in between is in both, and is counted once.
+    """Returns the usage rows of existing and deleted conversations."""
+    # In this order: usage of a conversation that is deleted in between is in both, and is counted once.
     found = tenant.catalog().usage()
     rows, taken = tenant.log.usage()
     for _, journal, usage in found:

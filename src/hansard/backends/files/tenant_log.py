@@ -1,4 +1,4 @@
-"""What a tenant keeps that no conversation could: its name, tombstones, and the usage of what was deleted."""
+"""The tenant's own journal: its name, tombstones, and the usage of deleted conversations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hansard.model import NOT_YET, UsageRow
 
 _LEAST_WASTE = 1 << 16
 _MOST_REMEMBERED = 1000
-"""A journal that was taken over is removed at once, unless its remover died."""
+"""Deleted journals whose ids are kept. A journal is removed right after its usage was added, unless its writer died."""
 
 UsageRows = dict[rules.UsageKey, UsageRow]
 
@@ -39,7 +39,7 @@ class TenantLogLine(Struct, omit_defaults=True, kw_only=True):
     tombstones: dict[str, datetime] = {}
     usage: list[UsageRow] = []
     taken: list[str] = []
-    """The deleted journals that the usage comes from: each is taken over once."""
+    """The deleted journals that the usage comes from: each is added once."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +47,7 @@ _line = msgspec.json.Decoder(TenantLogLine)
 
 
 class TenantLogState:
-    """What the log says."""
+    """The state of the log."""
 
     def __init__(self) -> None:
         self.position = ReadPosition()
@@ -90,10 +90,10 @@ class TenantLog:
         )
 
     def create_if_missing(self) -> None:
-        """Makes the log, and with it the tenant."""
+        """Creates the log, and with it the tenant."""
         root = self._layout.home.parent
         while root.is_dir():
-            # Whoever deletes the tenant may take its folder away between any two steps.
+            # A process that deletes the tenant may remove its folder between any two steps.
             with contextlib.suppress(FileNotFoundError):
                 self._file.disk.make_folder(self._layout.locks)
                 if not self._exists():
@@ -117,12 +117,12 @@ class TenantLog:
         self._file.copy_to(path, writes)
 
     def tombstones(self, digests: Iterable[str]) -> dict[str, datetime]:
-        """Those of these that exist."""
+        """Returns the existing ones of these tombstones."""
         with self._reading() as log_state:
             return {each: log_state.tombstones[each] for each in digests if each in log_state.tombstones}
 
     def usage(self) -> tuple[UsageRows, set[str]]:
-        """Rows, and the journals that they already hold."""
+        """Returns the usage rows, and the deleted journals that they include."""
         with self._reading() as log_state:
             return dict(log_state.usage), set(log_state.taken)
 
@@ -141,7 +141,7 @@ class TenantLog:
     def add_deleted(
         self, journal: str, usage: Sequence[UsageRow], tombstones: Mapping[str, datetime], at: datetime
     ) -> None:
-        """Takes over what a deleted conversation leaves. Doing it again changes nothing."""
+        """Adds the usage and tombstones of a deleted conversation. Repeating it changes nothing."""
         if usage or tombstones:
             taken = [journal] if usage else []
             self._write(
@@ -155,7 +155,7 @@ class TenantLog:
                 journal.replace(_bodies(journal.state, erased=user_id))
 
     def sweep(self, before: datetime) -> int:
-        """Forgets tombstones of that time and earlier."""
+        """Removes tombstones of that time and earlier. Returns how many."""
         with self._reading() as log_state:
             old = sum(at <= before for at in log_state.tombstones.values())
         if old:
@@ -168,13 +168,13 @@ class TenantLog:
             self._write_first_line(journal)
             journal.append(_encode(entry))
             if journal.state.waste > max(_LEAST_WASTE, journal.state.position.size // 2):
-                # The write is done: what cannot be tidied now is tidied later.
+                # The write is complete. If compacting fails, a later write tries again.
                 with contextlib.suppress(OSError):
                     journal.replace(_bodies(journal.state))
 
 
 def _bodies(log_state: TenantLogState, *, before: datetime = NOT_YET, erased: str | None = None) -> Iterator[bytes]:
-    """The log anew, without older tombstones and an erased user's usage."""
+    """Yields the lines of a compacted log, without older tombstones and an erased user's usage."""
     usage = [row for row in log_state.usage.values() if erased is None or row.user_id != erased]
     taken = list(log_state.taken)[-_MOST_REMEMBERED:]
     yield _encode(
@@ -186,7 +186,7 @@ def _bodies(log_state: TenantLogState, *, before: datetime = NOT_YET, erased: st
 
 
 def tenant_at(home: Path) -> str | None:
-    """The tenant that a folder belongs to: its log says so, or any journal."""
+    """Returns the tenant that a folder belongs to, as recorded in its log or in any journal."""
     line = line_format.first_line(home / TENANT)
     if line is None:
         line = next(filter(None, map(line_format.first_line, home.glob("*/*" + ENDING))), None)

@@ -1,6 +1,6 @@
-"""One conversation as an operation sees it: what it asks is answered from the index, what it changes is one entry.
+"""One conversation as an operation sees it: reads are answered from the index, changes become one entry.
 
-The conversation's lock is held for as long as a transaction is used.
+The conversation's lock is held as long as the transaction is used.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ STATE_ONLY = Wants()
 
 
 class FilesTransaction:
-    """`stack` holds what the transaction holds.
+    """`stack` owns the locks of the transaction.
 
-    Where there is nothing to lock, no tenant or no conversation of this id, the lock is made when the operation first
-    needs it: an operation that only finds out that there is no conversation makes no files.
+    If there is nothing to lock, no tenant or no conversation of this id, the lock is created when the operation first
+    needs it. So an operation that only finds that there is no conversation creates no files.
     """
 
     def __init__(self, tenant: Tenant, context: Context, id: str, stack: ExitStack) -> None:
@@ -48,7 +48,8 @@ class FilesTransaction:
 
     async def get(self, wants: Wants) -> Found:
         if self._writer is None and wants.tombstones:
-            # Those of a conversation that comes and goes before the lock is taken must count.
+            # Lock first: a conversation may be created and deleted before we hold the lock, and its tombstones must
+            # count.
             self._writer = self._create_writer()
         return answer(self._tenant, self._journal, wants)
 
@@ -62,7 +63,7 @@ class FilesTransaction:
                 return wiped
             self._journal = None
         if self._journal is None:
-            # The process that made the tenant's folder may have died before it had a name.
+            # The process that created the tenant's folder may have died before it wrote the log.
             self._tenant.log.create_if_missing()
         assert changes.state is not None
         return self._store(writer, changes, changes.state)
@@ -79,7 +80,7 @@ class FilesTransaction:
         return Applied(messages=gone.messages, summaries=gone.summaries, records=gone.records, blobs=gone.blobs)
 
     def _store(self, writer: ConversationWriter, changes: Changes, state: ConversationState) -> Applied:
-        """Writes one entry. Tombstones come before it: a deletion without its tombstone could be undone."""
+        """Writes one entry. Tombstones are written before it: a deletion without its tombstone could be undone."""
         before = self._journal.conversation_state if self._journal else None
         entry = JournalEntry(what=_what(before, changes, state), at=self.context.now, usage=list(changes.usage))
         entries.set_state(entry, before, state)
@@ -87,7 +88,7 @@ class FilesTransaction:
         gone, released = self._set_losses(entry, changes)
         if changes.tombstones:
             self._tenant.log.add_tombstones(changes.tombstones, self.context.now)
-        # Callers of these ask for a deletion: what goes must not stay in the journal.
+        # These are deletions: removed content must not stay in the journal.
         whole = entry.cleared or bool(changes.tombstones) or bool(entry.dropped and entry.removed)
         is_new = changes.update is None
         writer.commit(entry, blobs=changes.blobs, refers=_refers(changes), whole=whole, is_new=is_new)
@@ -111,7 +112,7 @@ class FilesTransaction:
         return row.size
 
     def _set_losses(self, entry: JournalEntry, changes: Changes) -> tuple[Applied, set[str]]:
-        """Puts into the entry what goes and stays. Returns what goes, and the blobs that may go with it."""
+        """Sets the removals of an entry. Returns the counts, and the blobs that may be unused then."""
         if changes.new_summary is not None:
             entry.summary = changes.new_summary
         if self._journal is None:
@@ -139,7 +140,7 @@ class FilesTransaction:
 
 
 def _what(before: ConversationState | None, changes: Changes, state: ConversationState) -> str:
-    """What the write did, in a word for people who read the journal: nothing depends on it."""
+    """Returns a word for people who read the journal; no code depends on it."""
     if changes.wipes == "messages":
         return "clear"
     if changes.update is not None:
@@ -166,7 +167,7 @@ def _refers(changes: Changes) -> bool:
 
 
 def answer(tenant: Tenant, journal: OpenJournal | None, wants: Wants) -> Found:
-    """What is asked for. `journal` is None where there is no conversation."""
+    """Returns what `wants` asks for. `journal` is None if there is no conversation."""
     if wants.records:
         raise _no_records()
     tombstones = tenant.log.tombstones(wants.tombstones) if wants.tombstones else {}

@@ -1,8 +1,8 @@
-"""Writing a conversation: under its lock, one line for each write, or the whole journal anew.
+"""Writes a conversation under its lock: one line for each write, or the whole journal again.
 
 A write is planned against the index, becomes an entry, and is stored by `commit`: as one more line, or, in snapshot
-mode, after a deletion and when much of the journal is waste, by writing the journal whole under another name and
-renaming it into place. Only then does the index change.
+mode, after a deletion and when much of the journal is waste, by writing the whole journal under another name and
+renaming it. Only then does the index change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from hansard.backends.files.state import JournalState
 
 _LEAST_WASTE = 1 << 18
 _IN_NEW_LINE = -(1 << 60)
-"""Where a line stands that is not in the file yet."""
+"""The offset of a line that is not in the file yet."""
 _CHUNK = 256
 
 
 class ConversationWriter:
-    """A conversation whose lock is held, as far as it exists."""
+    """A conversation whose lock is held. It need not exist."""
 
     def __init__(self, journals: Journals, blobs: BlobFiles, id: str, *, snapshots: bool) -> None:
         self.id = id
@@ -44,20 +44,20 @@ class ConversationWriter:
         self._blobs = blobs
         self._snapshots = snapshots
         self._target: JournalFile | None = None
-        """The open journal; None where there is none."""
+        """The open journal; None if there is none."""
         self.row: IndexRow | None = None
-        """What the journal says."""
+        """The row of the journal."""
         self._unsaved: JournalReplay | None = None
-        """What of it the index does not have, if that is known."""
+        """The lines that the index does not have, if known."""
         self._confirmed: object = None
-        """The index that says the same."""
+        """The token of the index that is known to have this row."""
         try:
             self._open()
         except BaseException:
             self._close_file()
             raise
 
-    # What there is
+    # Reading
 
     @property
     def state(self) -> JournalState:
@@ -65,7 +65,7 @@ class ConversationWriter:
 
     @property
     def journal(self) -> OpenJournal | None:
-        """The conversation, or None when it does not exist."""
+        """The conversation; None if it does not exist."""
         target, row = self._target, self.row
         if target is None or row is None or not holds_conversation(row.state, target.path, self.id):
             return None
@@ -74,14 +74,14 @@ class ConversationWriter:
         )
 
     def _confirm(self) -> IndexRow | None:
-        """The row, after a look whether the index says the same."""
+        """Returns the row, after making sure that the index has it."""
         if self._target is not None and self.row is not None and self._confirmed is not self._index.token:
             self.row = self._save(self._target) or replay.confirm(self._index, self._target, self.row)
             self._confirmed = self._index.token
         return self.row
 
     def _save(self, target: JournalFile) -> IndexRow | None:
-        """Stores in the index what it does not have. None when there is nothing, or others did so."""
+        """Updates the index with the unsaved lines. None if there are none, or another process did it."""
         unsaved, self._unsaved = self._unsaved, None
         if unsaved is None:
             return None
@@ -89,7 +89,7 @@ class ConversationWriter:
             return replay.store(connection, target.name, target.folder, unsaved)
 
     def digests(self) -> set[str]:
-        """The blobs that it refers to."""
+        """Returns the blobs that the conversation refers to."""
         row = self._confirm()
         if row is None:
             return set()
@@ -114,7 +114,7 @@ class ConversationWriter:
         self._journals.remember_folder(self._name, None)
 
     def _read(self, target: JournalFile) -> IndexRow:
-        """What the journal says. A torn tail is taken away: what was cut off was never acknowledged."""
+        """Reads the journal and cuts off a torn tail, which was never acknowledged."""
         row = replay.catch_up(self._index, target, is_locked=True)
         if os.fstat(target.fd).st_size > row.state.position.size:
             self._disk.cut(target.fd, row.state.position.size)
@@ -125,7 +125,7 @@ class ConversationWriter:
 
     def close(self) -> None:
         if not self.state.position.lines:
-            # An empty journal or a lock without a conversation is of no use to anybody.
+            # Remove an empty journal, and a lock without a conversation.
             with contextlib.suppress(OSError):
                 if self._target is not None and not os.fstat(self._target.fd).st_size:
                     self._remove(self._target)
@@ -143,7 +143,7 @@ class ConversationWriter:
             self._target = None
 
     def unlink(self) -> None:
-        """Removes the journal of a deleted conversation, and what the index says of it."""
+        """Removes the journal of a deleted conversation, and its rows in the index."""
         if self._target is not None:
             self._remove(self._target)
         self._index.scrub()
@@ -161,7 +161,7 @@ class ConversationWriter:
 
     @contextlib.contextmanager
     def _indexing(self) -> Iterator[None]:
-        """What the journal has taken is stored, whatever becomes of the index."""
+        """A write in the journal is complete, even if the index fails."""
         try:
             yield
         except IndexFailure:
@@ -180,13 +180,13 @@ class ConversationWriter:
         whole: bool = False,
         is_new: bool = False,
     ) -> None:
-        """Stores an entry. `whole` leaves out of the journal what the entry removes.
+        """Stores an entry. With `whole`, the content that the entry removes does not stay in the journal.
 
-        With `is_new`, none of its messages takes the place of another.
+        With `is_new`, none of its messages replaces another.
         """
         with contextlib.ExitStack() as stack:
             if blobs or refers:
-                # Until the index has the references: whoever removes blobs asks it.
+                # Until the index has the references, which it is asked for before blobs are removed.
                 stack.enter_context(self._blobs.adding(blobs or {}))
             is_first = self._target is None
             target = self._target = self._target or self._create(entry)
@@ -213,15 +213,15 @@ class ConversationWriter:
             self.row = self._advance(target, line, is_new=is_new)
 
     def _advance(self, target: JournalFile, line: bytes, *, is_new: bool) -> IndexRow:
-        """The row with a line that was just written. The index is told later.
+        """Returns the row with a line that was just written. The index is updated later.
 
-        With `is_new`, the line brings only messages that were not there, and takes none away.
+        With `is_new`, the line only adds new messages.
         """
         unsaved = self._unsaved = self._unsaved or JournalReplay(self.row)
         if is_new or unsaved.is_whole:
             return unsaved.add(target, line)
         with self._index.reading() as connection:
-            # A reader may have been faster. Then the rows have the line already, and must not be asked about it.
+            # A reader may have stored the line already. Then the index must not be asked for the state before it.
             if unsaved.row is not None and replay.is_known(connection, target.name, unsaved.row):
                 return unsaved.add(target, line, connection)
         self._unsaved = None
@@ -231,17 +231,17 @@ class ConversationWriter:
         return self.state.waste > max(_LEAST_WASTE, self.state.position.size // 2)
 
     def _create(self, entry: JournalEntry) -> JournalFile:
-        """An empty journal, which is no conversation yet."""
+        """Creates an empty journal, which is not a conversation yet."""
         fields = entry.conversation
         folder = names.folder_of((fields.agent_id or None) if fields else None)
         path = self._layout.journal(folder, self._name)
         while True:
             self._disk.make_folder(path.parent)
-            # Whoever takes the last journal out of a folder removes the folder.
+            # The folder may disappear: it is removed with its last journal.
             with contextlib.suppress(FileNotFoundError):
                 return JournalFile(self._name, folder, os.open(path, disk.CREATE, 0o666), path)
 
-    # Writing anew
+    # Rewriting
 
     def _rewrite(self, target: JournalFile, entry: JournalEntry) -> None:
         self._confirm()
@@ -260,7 +260,7 @@ class ConversationWriter:
             self.row = stored or replay.catch_up(self._index, target, is_locked=True)
 
     def _lines(self, target: JournalFile, rewrite: JournalReplay, line: bytes, at: datetime) -> Iterator[bytes]:
-        """The journal anew. The replay is led along, so that in the end it fits the new file."""
+        """Yields the lines of the rewritten journal, and updates the replay to the positions in the new file."""
         state = rewrite.state
         state.position, state.waste = ReadPosition(), 0
         first = JournalEntry(
@@ -282,17 +282,17 @@ class ConversationWriter:
         yield _next_line(state, entries.encode(state.whole(at)))
 
     def _message_bytes(self, target: JournalFile, places: list[IndexedMessage], line: bytes) -> list[bytes]:
-        """Messages as they stand in the old file, or in the line that is to come."""
+        """Returns messages from the old file, or from the new line."""
         old = [place for place in places if place.offset >= 0]
         found = iter(line_format.read_pieces(target.fd, old, target.path))
         return [next(found) if place.offset >= 0 else _part(line, place) for place in places]
 
-    # Where it lies
+    # Moving
 
     def _move_to_agent_folder(self) -> None:
         """Moves the journal to its agent's folder.
 
-        The write is done: should this fail, the next writer tries again.
+        The write is complete: if this fails, the next writer tries again.
         """
         state, target = self.state.conversation_state, self._target
         if state is None or target is None:
@@ -305,7 +305,7 @@ class ConversationWriter:
 
     def _move(self, target: JournalFile, folder: str) -> JournalFile:
         new = target._replace(folder=folder, path=self._layout.journal(folder, self._name))
-        # One that was put there by hand stays: `check` tells of it.
+        # A file that a person put there stays: `check` reports it.
         while not new.path.exists():
             self._disk.make_folder(new.path.parent)
             try:
