@@ -140,7 +140,7 @@ def test_a_batch_out_of_order_is_noticed(store: Driver) -> None:
 
 def test_a_batch_in_the_wrong_place_is_noticed(store: Driver) -> None:
     store.append("d", job().messages("w", 0))
-    with pytest.raises(AssertionError, match="lies in d"):
+    with pytest.raises(AssertionError, match="is stored in d"):
         processes.verify(store, [writer(1)])
 
 

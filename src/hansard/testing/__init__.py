@@ -1,6 +1,6 @@
-"""Proof that a backend keeps Hansard's promises: ours, and one of your own. Needs the extra `hansard[testing]`.
+"""Tests that a backend keeps Hansard's promises: one of ours or your own. Needs the extra `hansard[testing]`.
 
-A test module of a backend is this, and nothing may be left out or softened:
+This is a complete test module of a backend; it runs all tests, and none can be overridden:
 
     import pytest
     from hansard.testing import Target
@@ -10,9 +10,9 @@ A test module of a backend is this, and nothing may be left out or softened:
     def target(tmp_path):
         return Target(f"mine:///{tmp_path}/store")
 
-Each promise is tested as far as the backend's `Capabilities` claim it; a gap prints as a skip that names it. Beside the
-`contract` there are `strategies` (Hypothesis), a `machine` that compares any backend with `memory`, `faults` (a wrapper
-that fails at call N) and `processes` (writers that are killed).
+Each promise is tested as far as the backend's `Capabilities` claim it; a gap prints as a skip that names it. Next to
+the `contract` there are `strategies` (Hypothesis), a `machine` that compares any backend with `memory`, `faults` (a
+wrapper that fails at call N) and `processes` (writers that are killed).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 if "pytest" in sys.modules:
     import pytest
 
-    # Before they are imported: a failing assertion shall show its values in a third party's run as well.
+    # Must come before their import, so that a failing assertion shows its values in a third party's run too.
     pytest.register_assert_rewrite("hansard.testing.contract", "hansard.testing.processes", "hansard.testing.faults")
 
 from hansard.testing.clock import Clock

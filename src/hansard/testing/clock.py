@@ -1,4 +1,4 @@
-"""A clock that a test sets, so that what depends on time is tested without waiting."""
+"""A clock that tests set, so that they need not wait for time to pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STEP = timedelta(milliseconds=1)
 
 
 class Clock:
-    """Moves on by `step` each time somebody looks; stands still when it is 0."""
+    """Advances by `step` at each call; a step of 0 stops it."""
 
     def __init__(self, now: datetime = START, step: timedelta = STEP) -> None:
         self.now = now
@@ -21,7 +21,7 @@ class Clock:
         return now
 
     def advance(self, by: timedelta) -> datetime:
-        """Jumps; backwards as well, as clocks do."""
+        """Moves the clock forwards, or backwards by a negative difference; returns the new time."""
         self.now += by
         return self.now
 

@@ -1,8 +1,8 @@
-"""What values really say, so that comparing them proves something.
+"""Values as plain data, for strict comparison.
 
-Two messages are equal when their ids are, and Python takes 1, 1.0 and True for the same: neither is of use to a test.
+Two messages are equal when their ids are, and in Python 1 == 1.0 == True: both are too lenient for a test.
 `facts` turns any value of the model into plain data in which every field, every type and the order of keys count.
-`state` reads everything that a store shows.
+`state` reads everything that a store or a view can read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hansard.model import Conversation
 
 
 def facts(value: Any, *, leave_out: frozenset[str] = frozenset()) -> Any:
-    """Plain data that is equal exactly when the values say the same.
+    """Returns plain data that is equal exactly when all fields, types and orders are.
 
-    `leave_out` names fields to pass over: `bytes` in every type, `Receipt.blobs` in that one.
+    `leave_out` names fields to ignore: `bytes` in every type, `Receipt.blobs` only in receipts.
     """
     if isinstance(value, Struct):
         kind = type(value).__name__
@@ -39,7 +39,7 @@ def facts(value: Any, *, leave_out: frozenset[str] = frozenset()) -> Any:
 
 
 def state(store: sync.Store, *, leave_out: frozenset[str] = frozenset()) -> Any:
-    """Everything that a store or a view shows, as `facts`."""
+    """Returns everything that a store or a view can read, as `facts`."""
     conversations = all_conversations(store)
     shown: dict[str, Any] = {
         "conversations": {each.id: conversation_state(store, each.id) for each in conversations},
@@ -52,7 +52,7 @@ def state(store: sync.Store, *, leave_out: frozenset[str] = frozenset()) -> Any:
 
 
 def conversation_state(store: sync.Store, id: str) -> dict[str, Any]:
-    """One conversation, with every branch read from end to end."""
+    """Returns a conversation, with all messages of every branch."""
     branches = store.list_branches(id)
     return {
         "conversation": store.get_conversation(id),
@@ -64,7 +64,7 @@ def conversation_state(store: sync.Store, id: str) -> dict[str, Any]:
 
 
 def all_conversations(store: sync.Store) -> list[Conversation]:
-    """Archived ones too, newest first."""
+    """Returns all conversations, archived ones too, newest first."""
     found: list[Conversation] = []
     cursor = None
     while True:

@@ -1,7 +1,7 @@
-"""Every fault that can strike an operation, one after another.
+"""Injects every possible fault into an operation, one after another.
 
-`strikes` runs an operation again and again, each time on fresh ground: first with the first call of the backend failing
-before it begins, then after it, then the second call, and so on, until the operation gets through unharmed.
+`strikes` repeats an operation, each time in a new tenant: first the first call of the backend fails before it begins,
+then after it, then the second call, and so on, until the operation succeeds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")
 
 
 class Strike(Struct):
-    """An operation that was struck: on which store, where, and what it told its caller."""
+    """An operation that failed by a fault: its store, the fault, and the error that its caller got."""
 
     store: Driver
-    """Sound again: the fault has struck."""
+    """It works again: a fault strikes only once."""
     fault: Fault
     error: Unavailable
 
@@ -35,7 +35,7 @@ class Strike(Struct):
 
 
 def strikes(store: Driver, prepare: Act, act: Act, **options: Any) -> Iterator[Strike]:
-    """Each strike on a tenant of its own, which `prepare` has filled. The options are those of `hansard.Store`."""
+    """Yields each strike, in a new tenant that `prepare` has filled. The options are those of `hansard.Store`."""
     for number in itertools.count(1):
         for when in _WHEN:
             ground = f"{number}-{when}"
@@ -46,5 +46,5 @@ def strikes(store: Driver, prepare: Act, act: Act, **options: Any) -> Iterator[S
             except Unavailable as error:
                 yield Strike(store.over_backend(store.backend, tenant=ground, **options), fault, error)
             else:
-                assert fault.struck is None, f"{fault.struck} failed, and nobody was told"
+                assert fault.struck is None, f"{fault.struck} failed without an error"
                 return

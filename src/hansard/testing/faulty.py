@@ -1,8 +1,8 @@
 """A backend that fails at its Nth call, for tests.
 
-It fails *before* the call, so that nothing has happened, or *after* it, so that only the answer is lost: then nobody
-can know, and the error says so. A test that loops over N proves that an error never leaves half a write, and that a
-retry is safe.
+It fails *before* the call, so that nothing has happened, or *after* it, so that only the answer is lost: then the
+outcome is unknown, and the error says so. A test that loops over N proves that an error never leaves half a write, and
+that a retry is safe.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hansard.errors import Unavailable
 
 
 class Fault(Struct):
-    """When to fail, and what came of it. A fault strikes once."""
+    """When to fail, and where it did. A fault strikes once."""
 
     at: int = 0
     """The number of the call, from 1. 0 never strikes."""
     when: Literal["before", "after"] = "before"
     calls: int = 0
     struck: str | None = None
-    """The method that was struck."""
+    """The method that failed."""
 
     def is_due(self, name: str) -> bool:
         self.calls += 1
@@ -35,7 +35,7 @@ class Fault(Struct):
 
 
 def faulty(inner: Backend, fault: Fault) -> Backend:
-    """The backend, with a fault in it."""
+    """Returns the backend with the fault injected."""
     return cast(Backend, _Faulty(inner, fault))
 
 

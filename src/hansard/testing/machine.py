@@ -1,10 +1,10 @@
-"""A machine that does random things to a backend and to `memory`, and compares every answer.
+"""A state machine that runs random operations on a backend and on `memory`, and compares every answer.
 
-`memory` is the definition of truth, so any difference is a fault of the backend under test. Both stores see the same
-clock and the same ids, chosen from few, so that operations meet. What is compared is everything: values field by field,
-classes and facts of errors, and at the end all that can be read. Where several handles may share the storage, each
-operation goes to one of two, so that what a handle remembers is compared as well; now and then all are closed and
-opened again. A backend that lacks a capability cannot be compared: it answers `Unsupported` where memory does not.
+`memory` is the reference, so any difference is a bug of the backend under test. Both stores use the same clock and the
+same ids, chosen from few, so that operations touch the same data. Values are compared field by field, errors by class
+and details, and at the end everything that can be read. Where several handles may share the storage, each operation
+goes to one of two, so that their caches are tested too; now and then all handles are closed and opened again. A backend
+that lacks a capability cannot be compared: it answers `Unsupported` where memory does not.
 
     TestMine = compare_with_memory(lambda: Target.temporary("mine:///{folder}"))
 """
@@ -27,9 +27,9 @@ from hansard.testing.operations import Operation, beginning, operations
 from hansard.testing.targets import Driver, Mode, Target
 
 UNLIKE = frozenset({"physically_gone", "bytes", "backend"})
-"""What backends may answer differently."""
+"""Fields in which backends may differ."""
 LIMITS = Limits(blob_bytes=64)
-"""Small, so that pictures are."""
+"""Small, so that small pictures become blobs."""
 _GIVEN_BY_THE_STORE = re.compile(r"'msg_[0-9a-f]{32}'")
 
 WAITS = [timedelta(seconds=seconds) for seconds in (0, 0, 0, 1, 1, 1, 2, 3, 60, -3600, 7200)]
@@ -39,7 +39,7 @@ Maker = Callable[[], Target]
 
 
 def outcome(store: Driver, operation: Operation, unlike: frozenset[str] = UNLIKE) -> str:
-    """What an operation returns or raises, as text that is equal where the outcomes are."""
+    """Returns the result or the error of an operation, as text that is equal exactly when the outcomes are."""
     try:
         given: Any = facts(operation.do(store), leave_out=unlike)
     except HansardError as error:
@@ -55,7 +55,7 @@ class Comparison(RuleBasedStateMachine):
     unlike: ClassVar[frozenset[str]] = UNLIKE
 
     @initialize()
-    def begin(self) -> None:
+    def open_stores(self) -> None:
         self.clock = Clock(step=timedelta(0))
         self.memory = Target("memory://")
         self.truth = self.memory.open(clock=self.clock, limits=LIMITS)
@@ -98,13 +98,13 @@ class Comparison(RuleBasedStateMachine):
 
 
 def shown(store: Driver) -> str:
-    """All that can be read, through every view."""
+    """Returns everything that can be read, through every view."""
     views = (store, store.user("u0"), store.user("u1"), store.tenant("t"))
     return _normal([state(view, leave_out=UNLIKE) for view in views])
 
 
 def difference(expected: str, found: str) -> str:
-    """Where two texts part."""
+    """Shows the place where two texts begin to differ."""
     pairs = enumerate(zip(expected, found, strict=False))
     at = next((at for at, pair in pairs if pair[0] != pair[1]), min(len(expected), len(found)))
     around = slice(max(0, at - 200), at + 200)
@@ -116,9 +116,9 @@ def _normal(given: Any) -> str:
 
 
 def compare_with_memory(make: Maker, mode: Mode = "blocking", unlike: Iterable[str] = ()) -> type[Any]:
-    """A test case for pytest or unittest. `make` returns a fresh storage each time that it is called.
+    """Returns a test case for pytest or unittest. `make` returns a new storage at each call.
 
-    `unlike` names fields of answers that this backend may fill in another way, for a reason that its page says.
+    `unlike` names fields of answers in which this backend may differ, for a reason that its documentation gives.
     """
     members = {"make": staticmethod(make), "mode": mode, "unlike": UNLIKE.union(unlike)}
     made = type("Compared", (Comparison,), members)

@@ -1,7 +1,7 @@
-"""Random operations on a store, for the `machine`: each a name and a function, chosen from few ids so that they meet.
+"""Random operations on a store, for the `machine`: each a name and a function, with ids chosen from few.
 
-What depends on the state (an existing message to page from, the version to expect) is bound to the truth just before
-the operation runs, so that both stores are asked exactly the same.
+Arguments that depend on the state (a message to page from, the version to expect) are read from `memory` just before
+the operation runs, so that both stores get exactly the same arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Operation:
         self.name, self.call, self.arguments, self.view = name, call, arguments, view
 
     def bind(self, truth: Driver) -> Operation:
-        """With what depends on the state made definite."""
+        """Returns the operation with all arguments from the state filled in."""
         store = self._through(truth)
         bound = {
             name: value.bind(store, self.arguments) if isinstance(value, FromState) else value
@@ -58,7 +58,7 @@ class Operation:
 
 
 class FromState:
-    """An argument that is looked up in the truth when the operation is about to run."""
+    """An argument that is read from `memory` just before the operation runs."""
 
     def __init__(self, what: str, number: int) -> None:
         self.what, self.number = what, number
@@ -78,7 +78,7 @@ class FromState:
         return messages[self.number % len(messages)].cursor if messages else None
 
     def _beginning(self, store: Driver, conversation: str) -> list[Message]:
-        """The first messages as they are: what a snapshot often begins with. Ids of the store's own are left out."""
+        """Returns the first messages, which snapshots often begin with, except those with generated ids."""
         first = store.get_messages(conversation, limit=self.number) if self.number else []
         return [each for each in first if not each.id.startswith("msg_")]
 
@@ -89,9 +89,9 @@ class FromState:
         return store.records.scan(limit=self.number).next_cursor
 
     def _message(self, store: Driver, conversation: str) -> str:
-        """One that is there, on any branch; only such as were given their id by the test."""
-        lines = [store.iter_messages(conversation, branch=each.id) for each in store.list_branches(conversation)]
-        ids = sorted({each.id for line in lines for each in line if not each.id.startswith("msg_")})
+        """Returns the id of an existing message on any branch, except generated ids."""
+        branches = [store.iter_messages(conversation, branch=each.id) for each in store.list_branches(conversation)]
+        ids = sorted({each.id for branch in branches for each in branch if not each.id.startswith("msg_")})
         return ids[self.number % len(ids)] if ids else "m0"
 
     def _branch(self, store: Driver, conversation: str) -> str:
@@ -108,7 +108,7 @@ def from_state(what: str, low: int = 0, high: int = 6) -> st.SearchStrategy[From
 
 
 MESSAGES = from_state("message", 0, 12) | from_state("message", 0, 12) | MESSAGE_IDS
-LINES = from_state("branch") | from_state("branch") | BRANCHES
+BRANCH_NAMES = from_state("branch") | from_state("branch") | BRANCHES
 
 
 def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -161,7 +161,7 @@ WRITES: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] 
             "conversation_id": CONVERSATIONS,
             "messages": BATCHES,
             "user_id": rarely(USERS),
-            "branch": rarely(LINES),
+            "branch": rarely(BRANCH_NAMES),
             "expected_version": EXPECTED,
             "on_duplicate": st.sampled_from(["first", "first", "error"]),
             "create": st.sampled_from([True, True, False]),
@@ -192,7 +192,7 @@ WRITES: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] 
     ),
     "pop_message": (
         Driver.pop_message,
-        {"conversation_id": CONVERSATIONS, "branch": rarely(LINES), "expected_version": EXPECTED},
+        {"conversation_id": CONVERSATIONS, "branch": rarely(BRANCH_NAMES), "expected_version": EXPECTED},
     ),
     "clear_messages": (Driver.clear_messages, {"conversation_id": CONVERSATIONS, "expected_version": EXPECTED}),
     "replace_messages": (
@@ -202,7 +202,7 @@ WRITES: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] 
             "kept": from_state("beginning"),
             "then": st.lists(DRAFTS, max_size=3),
             "revive": FLAGS,
-            "branch": rarely(LINES),
+            "branch": rarely(BRANCH_NAMES),
             "expected_version": EXPECTED,
         },
     ),
@@ -212,28 +212,28 @@ WRITES: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] 
             "conversation_id": CONVERSATIONS,
             "branch_id": BRANCHES,
             "at": maybe(MESSAGES),
-            "source": rarely(LINES),
+            "source": rarely(BRANCH_NAMES),
             "activate": FLAGS,
             "expected_version": EXPECTED,
         },
     ),
     "branch before": (
         Driver.branch,
-        {"conversation_id": CONVERSATIONS, "branch_id": BRANCHES, "before": MESSAGES, "source": rarely(LINES)},
+        {"conversation_id": CONVERSATIONS, "branch_id": BRANCHES, "before": MESSAGES, "source": rarely(BRANCH_NAMES)},
     ),
     "branch empty": (
         Driver.branch,
         {"conversation_id": CONVERSATIONS, "branch_id": BRANCHES, "empty": st.just(True), "activate": FLAGS},
     ),
-    "switch_branch": (Driver.switch_branch, {"conversation_id": CONVERSATIONS, "branch": LINES}),
-    "delete_branch": (Driver.delete_branch, {"conversation_id": CONVERSATIONS, "branch": LINES}),
+    "switch_branch": (Driver.switch_branch, {"conversation_id": CONVERSATIONS, "branch": BRANCH_NAMES}),
+    "delete_branch": (Driver.delete_branch, {"conversation_id": CONVERSATIONS, "branch": BRANCH_NAMES}),
     "fork": (
         _fork,
         {
             "conversation_id": CONVERSATIONS,
             "new_id": st.sampled_from(["f0", "f1", "c2", "c0"]),
             "at": rarely(MESSAGES),
-            "branch": rarely(LINES),
+            "branch": rarely(BRANCH_NAMES),
         },
     ),
     "create_conversation": (
@@ -310,7 +310,7 @@ READS: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] =
             "since": rarely(TIMES),
             "until": rarely(TIMES),
             "pinned": rarely(FLAGS),
-            "branch": rarely(LINES),
+            "branch": rarely(BRANCH_NAMES),
         },
     ),
     "the newest": (Driver.get_messages, {"conversation_id": CONVERSATIONS, "last": st.integers(1, 5)}),
@@ -343,7 +343,7 @@ READS: dict[str, tuple[Callable[..., Any], dict[str, st.SearchStrategy[Any]]]] =
         },
     ),
     "usage": (Driver.usage, {}),
-    "list_summaries": (Driver.list_summaries, {"conversation_id": CONVERSATIONS, "branch": rarely(LINES)}),
+    "list_summaries": (Driver.list_summaries, {"conversation_id": CONVERSATIONS, "branch": rarely(BRANCH_NAMES)}),
 }
 
 VIEWS = st.sampled_from(["store"] * 12 + ["tenant t", "user u0", "user u1"])
@@ -352,7 +352,7 @@ RARE = ("delete_conversation", "clear_messages", "erase_user", "purge", "create_
 
 
 def beginning() -> list[Operation]:
-    """A conversation to begin with, so that a run need not find its way there."""
+    """Operations that create conversations with a branch, so that every run starts with some history."""
     batch = [Message("user", number, id=f"m{number}") for number in range(4)]
     return [
         Operation("append", Driver.append, {"conversation_id": "c0", "messages": batch}, "store"),
@@ -362,7 +362,7 @@ def beginning() -> list[Operation]:
 
 
 def operations() -> st.SearchStrategy[Operation]:
-    """Any operation. What ends a conversation comes seldom: most faults need one with a past."""
+    """Returns any operation. Those that end a conversation are rare: most bugs need one with a history."""
     table = {**WRITES, **READS}
     common = [name for name in table if name not in RARE for _ in range(WEIGHTS.get(name, 2))]
     names = [*common, *RARE]

@@ -1,8 +1,8 @@
-"""Writers in processes of their own, and what must hold after they were killed.
+"""Writers in separate processes, and a check of what they stored before they were killed.
 
 A `Writer` is a process that runs `hansard.testing.writer`. `crash` kills writers with SIGKILL at random moments, again
 and again, and lets their successors retry the last batch that was not acknowledged, as a careful client does. `verify`
-then proves it: every acknowledged message is there, once and in order, batches are whole, counts are exact.
+then checks that every acknowledged message is stored once and in order, that batches are whole and counts exact.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 from hansard import sync
 from hansard.testing.targets import Target
-from hansard.testing.writer import Job, run
+from hansard.testing.writer import Job, run_job
 
 PATIENCE = 60.0
-"""Seconds after which a writer that says nothing is taken for hung."""
+"""Seconds without a report after which a writer counts as hung."""
 
 
 CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-"""Starts processes. On Linux they are forked from one that has imported Hansard, because a new Python takes longer to
-start than most of them live. Elsewhere the socket of such a server may get a path that is too long."""
+"""Starts processes. On Linux they are forked from a server that has imported Hansard, because starting Python takes
+longer than most writers run. Elsewhere the path of the server's socket may be too long."""
 _BACKENDS = ("files", "http", "postgres", "redis", "sqlite")
 CONTEXT.set_forkserver_preload(
     ["__main__", "hansard.testing.writer", *(f"hansard.backends.{name}" for name in _BACKENDS)]
@@ -33,7 +33,7 @@ CONTEXT.set_forkserver_preload(
 
 
 class Writer:
-    """A process that appends; `acknowledged` holds, for each stream, how many batches it was told are stored."""
+    """A process that appends; `acknowledged` counts, for each stream, the batches whose append has returned."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Writer:
         self.acknowledged: dict[str, int] = {stream: self.job.starts.get(stream, 0) for stream in self.job.streams()}
         self._errors = ""
         self._pipe, theirs = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=run, args=(self.job, theirs))
+        self.process = CONTEXT.Process(target=run_job, args=(self.job, theirs))
         self.process.start()
         theirs.close()
 
@@ -60,40 +60,40 @@ class Writer:
             raise AssertionError(self._failure())
 
     def wait(self) -> None:
-        """Until it has written all that it should."""
+        """Waits until it has written all its batches."""
         self._collect()
         assert self.process.exitcode == 0, self._failure()
 
     def kill(self) -> None:
-        """Kills it without warning. What it had been promised is read from its pipe."""
+        """Sends SIGKILL, and reads the acknowledgements that are left in its pipe."""
         self.process.kill()
         self._collect()
 
     def end(self) -> None:
-        """Leaves nothing of it behind, whatever became of it."""
+        """Kills it if it still runs, and releases its resources."""
         self.process.kill()
         self.process.join()
         self._pipe.close()
 
     def _next(self) -> str | None:
-        """What it says next; None at its end. One that says nothing for long is hung."""
+        """Returns its next report; None when it has ended. Raises `TimeoutError` if it is hung."""
         if not self._pipe.poll(PATIENCE):
             self.end()
-            raise TimeoutError(f"writer {self.job.name} says nothing")
+            raise TimeoutError(f"writer {self.job.name} has reported nothing for {PATIENCE:.0f} seconds")
         try:
-            said: str = self._pipe.recv_bytes().decode()
+            line: str = self._pipe.recv_bytes().decode()
         except EOFError:
             return None
-        if said.startswith("Traceback"):
-            self._errors = said
-        return said
+        if line.startswith("Traceback"):
+            self._errors = line
+        return line
 
     def _collect(self) -> None:
-        while (said := self._next()) is not None:
-            if said not in ("open", self._errors):
-                stream, number = said.split()
-                # In a stream one batch follows another: anything else would be a fault of this kit.
-                assert int(number) == self.acknowledged[stream], said
+        while (line := self._next()) is not None:
+            if line not in ("open", self._errors):
+                stream, number = line.split()
+                # Batches of a stream are reported in order: anything else is a bug in this module.
+                assert int(number) == self.acknowledged[stream], line
                 self.acknowledged[stream] += 1
         self.process.join(PATIENCE)
         self.end()
@@ -103,9 +103,9 @@ class Writer:
 
 
 def verify(store: sync.Store, writers: Iterable[Writer], *, at_rest: bool = True) -> None:
-    """Proves that the store holds what was acknowledged, and nothing else twice or torn.
+    """Checks that the store has every acknowledged batch, and no batch twice or in part.
 
-    `at_rest` means that every batch was acknowledged in the end: then nothing else may be there at all.
+    `at_rest` means that every batch was acknowledged in the end: then no other batch may be stored.
     """
     promised: dict[str, int] = {}
     jobs: dict[str, Job] = {}
@@ -118,20 +118,20 @@ def verify(store: sync.Store, writers: Iterable[Writer], *, at_rest: bool = True
     for conversation in sorted({each for job in jobs.values() for each in job.conversations}):
         size = next(iter(jobs.values())).batch
         for stream, number in _batches(store, conversation, size):
-            assert jobs[stream].home(number) == conversation, f"batch {number} of {stream} lies in {conversation}"
+            assert jobs[stream].home(number) == conversation, f"batch {number} of {stream} is stored in {conversation}"
             found[stream].append(number)
     for stream, count in promised.items():
         numbers = found[stream]
         assert len(numbers) == len(set(numbers)), f"{stream} is stored twice"
         missing = set(range(count)) - set(numbers)
         assert not missing, f"{stream} lost batches {sorted(missing)} that were acknowledged"
-        # The one that was on its way when its writer died may have landed, unacknowledged.
+        # The batch in flight when its writer died may be stored without an acknowledgement.
         assert max(numbers, default=-1) < count + (not at_rest), f"{stream} has more than it wrote"
     assert store.check() == []
 
 
 def _batches(store: sync.Store, conversation: str, size: int) -> Iterable[tuple[str, int]]:
-    """The batches of a conversation in order, after proof that each is whole and each stream's are in order."""
+    """Yields the batches of a conversation; checks that each is whole and that those of a stream are in order."""
     messages = list(store.iter_messages(conversation))
     described = store.get_conversation(conversation)
     assert (described.message_count if described else 0) == len(messages)
@@ -149,7 +149,7 @@ def _batches(store: sync.Store, conversation: str, size: int) -> Iterable[tuple[
 
 
 def crash(target: Target, kills: int, *, seed: int = 0, batch: int = 3) -> int:
-    """Kills writers `kills` times and verifies. Gives the number of batches that were acknowledged."""
+    """Kills writers `kills` times and verifies. Returns the number of acknowledged batches."""
     assert target.url is not None
     chance = random.Random(seed)
     starts: dict[str, int] = {}
@@ -161,7 +161,8 @@ def crash(target: Target, kills: int, *, seed: int = 0, batch: int = 3) -> int:
         _verify_reopened(target, writers, thoroughly=round % 10 == 0)
     writers = _pair(target.url, starts, batch, batches=2)
     for writer in writers:
-        # The last successors retry what was left open and end well: then everything must be there exactly once.
+        # The last writers retry what was not acknowledged and end normally: then every batch must be stored exactly
+        # once.
         writer.wait()
         starts |= writer.acknowledged
     verify(target.open("blocking"), writers)
@@ -170,7 +171,7 @@ def crash(target: Target, kills: int, *, seed: int = 0, batch: int = 3) -> int:
 
 
 def _pair(url: str, starts: Mapping[str, int], batch: int, batches: int | None = None) -> list[Writer]:
-    """One that blocks, and one with several tasks, on the same conversations."""
+    """Starts a blocking writer and an async one with several tasks, on the same conversations."""
     return [
         Writer(url, name, conversations=("c", "d"), batch=batch, batches=batches, tasks=tasks, starts=starts)
         for name, tasks in (("one", 0), ("many", 4))
@@ -179,7 +180,7 @@ def _pair(url: str, starts: Mapping[str, int], batch: int, batches: int | None =
 
 def _kill_at_some_moment(writer: Writer, chance: random.Random) -> None:
     if chance.random() < 0.15:
-        # While it opens the store, or before.
+        # While it opens the store, or earlier.
         time.sleep(chance.uniform(0, 0.3))
     else:
         writer.wait_until_open()
@@ -188,7 +189,7 @@ def _kill_at_some_moment(writer: Writer, chance: random.Random) -> None:
 
 
 def _verify_reopened(target: Target, writers: Sequence[Writer], *, thoroughly: bool) -> None:
-    """The store opens again by itself, and its counters agree with it."""
+    """Checks that the store opens again without help, and that its counters are exact."""
     store = target.open("blocking")
     if thoroughly:
         verify(store, writers, at_rest=False)

@@ -1,7 +1,6 @@
-"""Hypothesis strategies for everything that a store is given: odd on purpose, and valid.
+"""Hypothesis strategies for all input of a store: unusual, but valid with the default limits.
 
-What they make is accepted by the Store with its default limits. Text holds every Unicode character, NUL included;
-numbers go beyond 64 bits; containers may be empty.
+Text may contain every Unicode character, NUL included; numbers may exceed 64 bits; containers may be empty.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from hansard.store import Put
 
 @cache
 def texts(max_size: int = 20) -> st.SearchStrategy[str]:
-    """Any text but half a surrogate pair, which is not Unicode."""
+    """Any text without lone surrogates, which are not valid Unicode."""
     odd = st.sampled_from(["", "\0", "a\0b", "😀", "'\"`\\", "\u2028", "null", "1", "{}", "\r\n", "%_?", "Ü"])
     return odd | st.text(st.characters(exclude_categories=["Cs"]), max_size=max_size)
 
 
 @cache
 def ids() -> st.SearchStrategy[str]:
-    """What may name a conversation, a message, a user, a tenant, a branch or a record."""
+    """Valid ids of conversations, messages, users, tenants, branches and records."""
     odd = st.sampled_from(["a", "A", "..", "a/b", "x" * 256, "ü" * 128, "%", " ", "it's"])
     plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40)
     return odd | plain.filter(lambda id: not id.startswith(PREFIX) and len(id.encode()) <= 256)
@@ -78,7 +77,7 @@ def sources() -> st.SearchStrategy[Source]:
 @cache
 def usages() -> st.SearchStrategy[Usage]:
     tokens = st.integers(0, 10**9)
-    # Quarters: their sums are exact in whatever order a storage adds them up.
+    # Multiples of 1/4: their sums are exact in any order of addition.
     cost = st.integers(0, 4000).map(lambda quarters: quarters / 4)
     return st.builds(Usage, tokens, tokens, tokens, tokens, cost, st.none() | texts())
 
@@ -88,7 +87,7 @@ def messages(
     participant_ids: st.SearchStrategy[str] | None = None,
     contents: st.SearchStrategy[Any] | None = None,
 ) -> st.SearchStrategy[Message]:
-    """A message to append. Most fields are at their defaults in most messages, as in life."""
+    """A message to append. Most fields of most messages have their defaults."""
     rare: dict[str, st.SearchStrategy[Any]] = {
         "participant": participants(participant_ids),
         "mentions": st.lists(texts(), max_size=3).map(tuple),
@@ -111,7 +110,7 @@ def messages(
     )
     chosen = st.lists(st.sampled_from(sorted(rare)), max_size=3, unique=True)
 
-    # Only the drawing is repeated: to build and validate strategies takes several times as long.
+    # Strategies are built once, because building and validating them takes several times as long as drawing.
     @st.composite
     def message(draw: st.DrawFn) -> Message:
         return Message(**draw(always), **{name: draw(rare[name]) for name in draw(chosen)})

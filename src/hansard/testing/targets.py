@@ -1,8 +1,8 @@
-"""A storage under test: how it is opened, again and again, in both modes of the API.
+"""A storage under test, which is opened repeatedly, in both modes of the API.
 
 Tests are plain functions. A `Driver` has the methods of `hansard.sync.Store`; in the mode `blocking` it is the
 blocking API, in the mode `async` it runs the async API on an event loop of its own, one call after another. So one
-test proves both, and a third party needs no plugin for async tests. What must happen at once is asked of
+test proves both, and a third party needs no plugin for async tests. Concurrent calls go through
 `Driver.together` (tasks or threads) and `Driver.scenario` (async code on the store's own loop).
 """
 
@@ -26,7 +26,7 @@ from hansard.store import Store
 Mode = Literal["async", "blocking"]
 MODES: tuple[Mode, ...] = ("async", "blocking")
 Factory = Callable[[bool], Awaitable[Backend]]
-"""Opens the storage; the argument says whether its methods must never suspend, if it can do that."""
+"""Opens the storage. If the argument is true, its methods must not suspend, where it supports that."""
 
 T = TypeVar("T")
 _END = object()
@@ -60,22 +60,22 @@ class OnLoop(Runner):
 
 
 class Driver(sync.Store):
-    """A store under test, driven without `await`, whichever API it is."""
+    """A store under test, called without `await` in both modes."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs one coroutine of the backend or of the async store."""
         return self._runner.call(coroutine)
 
     def context(self) -> Context:
-        """Who asks, and when: for calling the backend itself."""
+        """Returns the context (tenant, user, time) for calling the backend directly."""
         return self._inner._view.context()
 
     def again(self, **options: Any) -> Driver:
-        """The same open backend under another Store: with other limits, say."""
+        """Returns another Store on the same open backend, for example with other limits."""
         return self.over_backend(self.backend, **options)
 
     def over_backend(self, backend: Backend, **options: Any) -> Driver:
-        """Another Store over this backend, which works where this one's does: one that wraps it."""
+        """Returns another Store on a backend that wraps this one's, with the same event loop."""
         options.setdefault("clock", self._inner._view.clock)
         return Driver(Store(backend, **options), self._runner)
 
@@ -85,7 +85,7 @@ class Driver(sync.Store):
         return run(play(self._inner))
 
     def together(self, calls: Sequence[Callable[[Any], Any]]) -> list[Any]:
-        """Makes all these calls at once, as tasks or in threads; gives results and exceptions, in the order given."""
+        """Makes these calls concurrently, as tasks or in threads; returns results and exceptions in their order."""
         if isinstance(self._runner, OnLoop):
             return self.run(self._gather(calls))
         with ThreadPoolExecutor(len(calls)) as pool:
@@ -96,7 +96,7 @@ class Driver(sync.Store):
         return await asyncio.gather(*(call(self._inner) for call in calls), return_exceptions=True)
 
     def dispose(self) -> None:
-        """Closes the store, once more if need be, and the loop that it ran on."""
+        """Closes the store, even if it is closed already, and its event loop."""
         self.close()
         if isinstance(self._runner, OnLoop):
             self._runner.close()
@@ -105,8 +105,8 @@ class Driver(sync.Store):
 class Target:
     """A storage under test, by the URL that opens it or by a function that does.
 
-    `folder` is where its files lie, if it has files that can be read from outside: then the suite also looks at what
-    really lies there, and damages it.
+    `folder` is the folder of its files, if they can be read without the backend: then the suite also reads them
+    directly, and damages them.
     """
 
     def __init__(self, where: str | Factory, *, folder: Path | None = None) -> None:
@@ -117,7 +117,7 @@ class Target:
 
     @classmethod
     def temporary(cls, url: str) -> Self:
-        """A storage in a new folder, which `discard` removes. In the URL, `{folder}` stands for its path."""
+        """A storage in a new folder, which `discard` removes. In the URL, `{folder}` is replaced by its path."""
         folder = Path(tempfile.mkdtemp(prefix="hansard-"))
         target = cls(url.format(folder=folder))
         target._made = folder
@@ -125,11 +125,11 @@ class Target:
 
     @property
     def url(self) -> str | None:
-        """None when other processes cannot open it."""
+        """The URL; None when other processes cannot open the storage."""
         return self.where if isinstance(self.where, str) else None
 
     def open(self, mode: Mode = "blocking", **options: Any) -> Driver:
-        """Opens the storage once more; the options are those of `hansard.Store`."""
+        """Opens the storage, again if it is open already; the options are those of `hansard.Store`."""
         runner = OnLoop() if mode == "async" else Runner()
         try:
             driver = self._open(runner, options)
@@ -159,21 +159,21 @@ class Target:
             self._opened.pop().dispose()
 
     def discard(self) -> None:
-        """Closes every store, for good. A folder that was made for it goes."""
+        """Closes every store, and removes a temporary folder."""
         self.close()
         if self._made is not None:
             shutil.rmtree(self._made)
             self._made = None
 
-    # What lies in the files
+    # Files
 
     def raw(self) -> bytes:
-        """Everything that lies in the storage's files, read past the store. The store should be closed."""
+        """Returns the content of all files, read without the store, which should be closed."""
         assert self.folder is not None
         return b"\n".join(path.read_bytes() for path in self._files())
 
     def damage(self, old: bytes, new: bytes) -> bool:
-        """Overwrites bytes in the files with as many others; False when they are nowhere to be found."""
+        """Replaces bytes in the files by as many others; returns False when no file contains them."""
         assert len(old) == len(new)
         found = False
         for path in self._files():

@@ -1,7 +1,7 @@
-"""The program of a writer process: appends batches to a store and tells its parent of each that was acknowledged.
+"""The program of a writer process: appends batches to a store and reports each acknowledged batch to its parent.
 
-Every message in its pipe is one acknowledgement, written only after `append` returned. So when the process is killed,
-what its parent reads is what the store has promised.
+Every message in its pipe is one acknowledgement, written only after `append` returned. So after a kill, the parent
+reads from the pipe exactly what the store has acknowledged.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hansard import sync
 
 
 class Job(Struct, frozen=True):
-    """What to write. A stream is a writer, or each of its tasks; its batches are numbered from `starts`."""
+    """The batches to write. A stream is one writer or one of its tasks; its batches are numbered from `starts`."""
 
     url: str
     name: str
     conversations: list[str]
     batch: int
     batches: int | None
-    """None: until killed."""
+    """None: writes until it is killed."""
     tasks: int
     """0 writes through the blocking API, more through the async one."""
     starts: dict[str, int]
@@ -48,13 +48,13 @@ class Job(Struct, frozen=True):
 
 
 class Pipe(Protocol):
-    """Where acknowledgements go: the end of a pipe of `multiprocessing`."""
+    """The sending end of a `multiprocessing` pipe."""
 
     def send_bytes(self, buf: bytes, /) -> None: ...
 
 
 def acknowledge(pipe: Pipe, stream: str, number: int) -> None:
-    # One write of a few bytes into a pipe: it arrives whole, and survives the death of this process.
+    # A write of a few bytes into a pipe is atomic, and can be read after this process has died.
     pipe.send_bytes(f"{stream} {number}".encode())
 
 
@@ -79,8 +79,8 @@ async def write_tasks(job: Job, pipe: Pipe) -> None:
         await asyncio.gather(*(write(stream) for stream in job.streams()))
 
 
-def run(job: Job, pipe: Pipe) -> None:
-    """Does the job. What goes wrong is told as well, and ends the process with 1."""
+def run_job(job: Job, pipe: Pipe) -> None:
+    """Does the job. An error is sent to the parent, and the process exits with 1."""
     try:
         if job.tasks:
             asyncio.run(write_tasks(job, pipe))

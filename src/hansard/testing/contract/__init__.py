@@ -1,4 +1,4 @@
-"""The contract: what every backend promises, as tests. See `hansard.testing` for how to run it on one of your own."""
+"""The contract: the promises of every backend, as tests. `hansard.testing` shows how to run it on a backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every contract test stands on: the fixtures, the skips that name a gap, and a few words to write tests in.
+"""The base of every contract test: fixtures, skips that name a gap, and helpers.
 
 `target` comes from the test module of the backend. `store` opens it in both modes of the API, with the `clock` that
 the test may set. A test class names the capabilities that it `needs`; a test asks for more with `require`. Where a
@@ -25,24 +25,24 @@ DAY = timedelta(days=1)
 
 _CLAIMS: dict[str, tuple[Callable[[Capabilities], bool], str]] = {
     "keeps": (lambda it: it.keeps, "it stores nothing"),
-    "no eviction": (lambda it: not it.evicts, "it was told to drop the oldest"),
-    "durability": (lambda it: it.durability != "none", "what it holds ends with the process"),
+    "no eviction": (lambda it: not it.evicts, "it is configured to drop the oldest"),
+    "durability": (lambda it: it.durability != "none", "its data ends with the process"),
     "shared": (lambda it: it.shared, "only one process may use it"),
     "compare_and_swap": (lambda it: it.compare_and_swap, "it cannot compare and swap"),
     "branches": (lambda it: it.branches, "it has no branches"),
     "records": (lambda it: it.records, "it has no records"),
-    "append_records": (lambda it: it.append_records, "it writes records and messages in steps of their own"),
+    "append_records": (lambda it: it.append_records, "it writes records and messages in separate steps"),
     "blobs": (lambda it: it.blobs, "it has no blobs"),
-    "our ids": (lambda it: not it.own_ids, "it gives ids of its own"),
-    "our times": (lambda it: not it.own_times, "it gives times of its own"),
+    "our ids": (lambda it: not it.own_ids, "it assigns its own ids"),
+    "our times": (lambda it: not it.own_times, "it assigns its own times"),
     "watch": (lambda it: it.watch != "none", "it cannot be watched"),
     "backup": (lambda it: it.backup, "it has no backup"),
-    "secure_delete": (lambda it: it.secure_delete, "what it deletes is not overwritten"),
+    "secure_delete": (lambda it: it.secure_delete, "deleted data is not overwritten"),
 }
 
 
 def require(store: Driver, *claims: str) -> None:
-    """Skips the test, naming the gap, unless the backend claims all this."""
+    """Skips the test, naming the gap, unless the backend has all these capabilities."""
     for claim in claims:
         holds, gap = _CLAIMS[claim]
         if not holds(store.capabilities):
@@ -57,7 +57,7 @@ def require_url(target: Target) -> str:
 
 def require_folder(target: Target) -> None:
     if target.folder is None:
-        pytest.skip("it has no files that can be read from outside")
+        pytest.skip("it has no files that can be read without the backend")
 
 
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -66,18 +66,18 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 def races(test: Test) -> Test:
     """Marks a test, or a class of them, that waits, closes or does several things at once.
 
-    Such a test must run in both APIs on every backend. The others prove the same twice where the blocking API only
-    drives the coroutines of the async one (`Capabilities.blocking` is false): there one API is enough.
+    Such a test must run in both APIs on every backend. For the others one API is enough where the blocking API only
+    drives the coroutines of the async one (`Capabilities.blocking` is false).
     """
     test.races = True  # type: ignore[attr-defined]
     return test
 
 
 def rows(names: str | Sequence[str], values: Iterable[Any], ids: Iterable[str] | None = None) -> Callable[[Test], Test]:
-    """One test for a whole table, given as to `pytest.mark.parametrize`.
+    """Runs a test for each row of a table, with the arguments of `pytest.mark.parametrize`.
 
-    Each row is a subtest on a tenant of its own, so the storage is opened once for all of them. A row that fails is
-    named, and the others still run.
+    Each row is a subtest in a tenant of its own, so that the storage is opened only once. A row that fails is named,
+    and the others still run.
     """
     fields = (names,) if isinstance(names, str) else tuple(names)
     table = [(value,) if isinstance(names, str) else tuple(value) for value in values]
@@ -97,25 +97,25 @@ def rows(names: str | Sequence[str], values: Iterable[Any], ids: Iterable[str] |
 
 
 def _without(test: Callable[..., Any], fields: Sequence[str]) -> inspect.Signature:
-    """What pytest must pass to a test that fills these parameters by itself."""
+    """Returns the signature for pytest, without the parameters that `rows` fills."""
     signature = inspect.signature(test)
-    kept = [each for name, each in signature.parameters.items() if name not in fields]
-    return signature.replace(parameters=[*kept, inspect.Parameter("subtests", inspect.Parameter.KEYWORD_ONLY)])
+    remaining = [each for name, each in signature.parameters.items() if name not in fields]
+    return signature.replace(parameters=[*remaining, inspect.Parameter("subtests", inspect.Parameter.KEYWORD_ONLY)])
 
 
 class Contract:
-    """A part of the contract. A backend runs all of it as it is: its tests cannot be overridden."""
+    """A part of the contract. Its tests cannot be overridden: a backend runs all of them as they are."""
 
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         for base in cls.__mro__[1:]:
-            softened = [name for name in vars(cls) if name.startswith("test") and name in vars(base)]
-            if softened:
-                raise TypeError(f"{cls.__name__} overrides contract tests: {', '.join(softened)}")
+            overridden = [name for name in vars(cls) if name.startswith("test") and name in vars(base)]
+            if overridden:
+                raise TypeError(f"{cls.__name__} overrides contract tests: {', '.join(overridden)}")
 
     @pytest.fixture(autouse=True)
-    def _claimed(self, store: Driver) -> None:
+    def _skip_unclaimed(self, store: Driver) -> None:
         require(store, "keeps", "no eviction", *self.needs)
 
 
@@ -138,11 +138,11 @@ def store(target: Target, mode: Mode, clock: Clock) -> Iterator[Driver]:
     target.close()
 
 
-# Words to write tests in.
+# Helpers for tests.
 
 
 def say(store: Driver, conversation: str, *texts: Any, role: str = "user", **options: Any) -> list[Message]:
-    """Appends a batch of plain messages and gives them as stored."""
+    """Appends a batch of plain messages and returns them as stored."""
     return store.append(conversation, [Message(role, text) for text in texts], **options).messages
 
 
@@ -151,7 +151,7 @@ def contents(messages: Iterable[Message]) -> list[Any]:
 
 
 def history(store: Driver, conversation: str, **options: Any) -> list[Any]:
-    """The contents of a branch from its first message to its last."""
+    """Returns the contents of a branch, the first message first."""
     return contents(store.iter_messages(conversation, **options))
 
 
@@ -162,7 +162,7 @@ def version_of(store: Driver, conversation: str) -> int:
 
 
 def assert_exact(store: Driver, conversation: str, after: str = "") -> None:
-    """The counters agree with what can be read, on every branch; `check` finds nothing wrong."""
+    """Asserts that the counters agree with the messages of every branch, and that `check` finds no problem."""
     found = store.get_conversation(conversation)
     assert found is not None, after
     seen: dict[str, Message] = {}

@@ -27,7 +27,7 @@ def appending(conversation: str, messages: list[Message]) -> Callable[[Any], Any
 
 
 def assert_whole_batches(texts: Sequence[str], expected: int) -> None:
-    """Each batch stands together, complete and in order; each writer's batches in the order it wrote them."""
+    """Asserts that each batch is contiguous, complete and in order."""
     runs = [list(run) for _, run in groupby(texts, key=lambda text: text.rpartition("/")[0])]
     assert len(runs) == expected, "batches were torn apart"
     for run in runs:

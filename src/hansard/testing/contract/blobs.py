@@ -1,4 +1,4 @@
-"""Large base64 lives in blobs, kept once; content still comes back as it came."""
+"""Large base64 is stored once, as a blob; content is still returned unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def picture(seed: int) -> list[Any]:
 
 
 def spare_bits(last: str) -> str:
-    """Another last character for the same bytes: encoding them again would not give this text."""
+    """Returns another last character for the same bytes, so that encoding them again returns another text."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     return alphabet[alphabet.index(last) + 1]
 
@@ -154,7 +154,7 @@ class TestBlobs(Contract):
         assert_exact(store, "c")
 
     def test_a_popped_message_is_returned_with_its_blobs(self, store: Driver) -> None:
-        # Its blob may be gone with it: it must be handed out before.
+        # Its blob may be removed with it, so it must be read before.
         say(store, "c", "x", picture(1))
         popped = store.pop_message("c")
         assert popped is not None
@@ -178,7 +178,7 @@ class TestBlobs(Contract):
         assert store.blobs.get(store.blobs.put(b"").sha256) == b""
         clock.advance(rules.BLOB_GRACE - HOUR / 2)
         store.purge()
-        assert store.blobs.get(blob.sha256), "it waits for something to refer to it"
+        assert store.blobs.get(blob.sha256), "it is kept for the grace period"
         clock.advance(HOUR)
         assert store.purge().blobs == 2
         with pytest.raises(NotFound):

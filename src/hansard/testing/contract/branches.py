@@ -1,4 +1,4 @@
-"""Branches share their beginning without copying it; a fork stands on its own."""
+"""Branches share their beginning without copying it; a fork is independent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestBranches(Contract):
         store.branch("c", empty=True, branch_id="none")
         assert branch_contents(store, "none") == []
         say(store, "c", "later", branch="main")
-        assert branch_contents(store, "all") == ["a", "b"], "what the parent says later is not shared"
+        assert branch_contents(store, "all") == ["a", "b"], "later messages of the parent are not shared"
         assert_exact(store, "c")
 
     def test_an_empty_conversation_may_be_branched(self, store: Driver) -> None:
@@ -61,7 +61,7 @@ class TestBranches(Contract):
         assert_exact(store, "c")
 
     def test_nested_branches_share_each_beginning(self, store: Driver) -> None:
-        # Catches a path that is not flattened to where it was cut: the grandparent's tail would show.
+        # Catches a path that is not cut where each branch begins: the end of the grandparent would show.
         path = []
         for depth in range(5):
             ids = [message.id for message in say(store, "c", f"{depth}a", f"{depth}b", f"{depth}c")]
@@ -152,7 +152,7 @@ class TestBranches(Contract):
         own = say(store, "c", "x", "y")
         store.switch_branch("c", "main")
         receipt = store.delete_branch("c", "side")
-        assert (receipt.branches, receipt.messages) == (1, 2), "only what no other branch holds"
+        assert (receipt.branches, receipt.messages) == (1, 2), "only messages that no other branch has"
         assert branch_contents(store) == ["a", "b", "c"]
         with pytest.raises(MessageNotFound):
             store.get_message("c", own[0].id)

@@ -1,7 +1,7 @@
 """Every public method of the Store, called once, by name.
 
-Walls and closing hold for all of them alike. A test compares the table with the methods that there are, so that a new
-one cannot be forgotten.
+Walls and closing apply to all of them. A test compares the table with the methods of the Store, so that no new one is
+missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Call = Callable[[Driver], Any]
 
 
 def _tail(store: Driver) -> list[Any]:
-    """What a watcher sees in a short while."""
+    """Returns what a watcher sees within 50 ms."""
 
     async def watch(inner: Store) -> list[Any]:
         seen: list[Any] = []
@@ -49,14 +49,14 @@ def _tail(store: Driver) -> list[Any]:
 
 
 def _imported(store: Driver) -> Any:
-    """The export of another store, in which the same conversation says something else."""
+    """Imports the export of another store, in which the same conversation has other content."""
     with sync.Store.over(MemoryBackend()) as other:
         other.append(ID, Message("user", "other", id=MESSAGE))
         return store.import_(list(other.export()))
 
 
 def _copied(copy: Callable[[sync.Store], Any]) -> Any:
-    """What a copy's report says, and what lies in its target."""
+    """Copies into a new store; returns the report and the content of that store."""
     with sync.Store.over(MemoryBackend()) as other:
         report = copy(other)
         return report, {tenant: state(other.tenant(tenant)) for tenant in other.admin.tenants()}
@@ -132,7 +132,7 @@ PURE = {
         "to_langchain_messages",
     )
 }
-"""They see no storage."""
+"""They read no storage."""
 FRAMEWORKS = {
     f"Store.{name}"
     for name in (
@@ -148,13 +148,13 @@ FRAMEWORKS = {
         "pydantic_ai_store",
     )
 }
-"""They make an object of a framework, which may not be installed; what it does goes through the calls above."""
+"""They return an object of a framework, which may not be installed and uses the calls above."""
 NOT_CALLS = {"Store.tenant", "Store.user", "Store.close"} | PURE | FRAMEWORKS | {"Store.embed"}
 """`embed` needs an embedder."""
 
 
 def public_methods() -> Iterator[str]:
-    """Every public method of the Store and its parts, by the class that people see."""
+    """Yields every public method of the Store and its parts, as `Class.method`."""
     for part in (Store, Records, Blobs, Admin):
         for name, _ in inspect.getmembers(part, inspect.isfunction):
             if not name.startswith("_") and not hasattr(StorePart, name):
@@ -162,7 +162,7 @@ def public_methods() -> Iterator[str]:
 
 
 def supported(store: Driver, name: str) -> bool:
-    """Whether the backend's capabilities include what the call is about."""
+    """Returns whether the backend has the capability that the call needs."""
     claims = store.capabilities
     if name.startswith("Records."):
         return claims.records
@@ -170,9 +170,9 @@ def supported(store: Driver, name: str) -> bool:
         return claims.blobs
     if "branch" in name:
         return claims.branches
-    of_their_own = {
+    by_name = {
         "Store.watch": claims.watch != "none",
         "Store.backup": claims.backup,
         "Admin.vacuum": claims.vacuum,
     }
-    return of_their_own.get(name, True)
+    return by_name.get(name, True)

@@ -1,4 +1,4 @@
-"""Conversations: made, described, listed in pages both ways, changed."""
+"""Conversations: creating, updating, and listing in pages in both directions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TestConversations(Contract):
         assert found is not None
         given = (found.user_id, found.agent_id, found.audit_id, found.title, found.metadata, found.expires_at)
         assert given == ("u", "a", "x", "T", {"k": 1}, expires)
-        # These go only to a conversation that the call makes.
+        # These apply only when the call creates the conversation.
         again = store.append("c", Message("user", "y"), agent_id="b", title="U", metadata={"l": 2})
         assert not again.created
         after = store.get_conversation("c")
@@ -113,7 +113,7 @@ class TestConversations(Contract):
         say(store, "c", "b", user_id="u_1")
         found = store.get_conversation("c")
         assert found is not None
-        assert found.user_id == "u_1", "who is named first becomes the owner"
+        assert found.user_id == "u_1", "the user who is named first becomes the owner"
         before = state(store)
         with pytest.raises(Conflict):
             say(store, "c", "c", user_id="u_2")
@@ -187,13 +187,13 @@ class TestConversations(Contract):
         assert ids(store.list_conversations()) == ["new", "old"]
         clock.advance(timedelta(days=1))
         month = timedelta(days=30)
-        assert store.purge(month, dry_run=True).conversations == 1, "it is as old as it says"
-        assert store.purge(month, by="updated", dry_run=True).conversations == 0, "it was written lately"
-        said = clock() - timedelta(days=399)
-        store.append_message("old", "user", "Hello", created_at=said)
+        assert store.purge(month, dry_run=True).conversations == 1, "its age is that of its created_at"
+        assert store.purge(month, by="updated", dry_run=True).conversations == 0, "it was written recently"
+        written = clock() - timedelta(days=399)
+        store.append_message("old", "user", "Hello", created_at=written)
         found = store.get_conversation("old")
         assert found is not None
-        assert (found.created_at, found.last_message_at) == (began, said)
+        assert (found.created_at, found.last_message_at) == (began, written)
         assert_exact(store, "old")
         clock.advance(timedelta(days=31))
         assert store.purge(month, by="updated").conversations == 2
@@ -236,18 +236,18 @@ class TestConversations(Contract):
         assert appended.version == found.version, "the version to expect next"
         titled.update_conversation("c", title=None)
         say(titled, "c", "And now?")
-        assert title("c") is None, "a title that was taken away does not come back"
+        assert title("c") is None, "a removed title is not set again"
         titled.create_conversation("given", title="Given")
         say(titled, "given", "x")
         assert title("given") == "Given"
         say(store, "old", "said before")
         say(titled, "old", "said now")
-        assert title("old") is None, "its first user message came without auto_title"
+        assert title("old") is None, "its first user message was appended without auto_title"
 
 
 class TestListing(Contract):
     def fill(self, store: Driver, clock: Clock) -> None:
-        """c0 … c9, each a minute younger; agents alternate."""
+        """Appends c0 … c9, a minute apart; agents alternate."""
         for number in range(10):
             clock.advance(timedelta(minutes=1))
             say(store, f"c{number}", "x", user_id="u", agent_id=f"a{number % 2}", metadata={"n": number, "odd": None})
@@ -269,7 +269,7 @@ class TestListing(Contract):
     def test_pages_sorted_by_updated_at_are_complete(
         self, store: Driver, clock: Clock, order: Order, owner: dict[str, Any]
     ) -> None:
-        """Appends and other changes mixed, some of the same moment, some of messages with times of their own."""
+        """Mixes appends and other changes, some at the same time, some of messages with a given time."""
         self.fill(store, clock)
         for id in ("c3", "c9", "c4"):
             store.update_conversation(id, title="t")

@@ -26,7 +26,7 @@ from hansard.testing.targets import Driver, Target
 
 Write = Callable[[Driver], Any]
 
-# One after another, each from where the last one left it.
+# Applied in this order to one conversation.
 STEPS: list[tuple[str, Write]] = [
     ("append", lambda store: say(store, "c", *range(6))),
     ("append one", lambda store: store.append_message("c", "assistant", "x")),
@@ -145,7 +145,7 @@ class TestReadYourWrites(Contract):
         assert appended.created
 
     def test_changing_a_passed_or_returned_object_changes_nothing_stored(self, store: Driver) -> None:
-        # Catches a store that keeps the caller's own objects, or hands out its own.
+        # Catches a store that keeps the caller's objects, or returns its own.
         content: Any = {"list": [1]}
         metadata: Any = {"deep": {"a": 1}}
         value: Any = {"v": [1]}
@@ -153,8 +153,8 @@ class TestReadYourWrites(Contract):
         if store.capabilities.records:
             store.records.put(["n"], "k", value)
         before = state(store)
-        handed_out: Any = (stored.content, stored.metadata)
-        for mutable in (content, metadata, value, *handed_out):
+        returned: Any = (stored.content, stored.metadata)
+        for mutable in (content, metadata, value, *returned):
             mutable["changed"] = True
         content["list"].append(2)
         metadata["deep"]["b"] = 2
@@ -170,7 +170,7 @@ class TestReadYourWrites(Contract):
         assert described(store).metadata == {}
 
     def test_two_handles_read_each_others_writes(self, target: Target, store: Driver) -> None:
-        # Catches a cache of the head that is not checked inside the write: seq or counts would clash.
+        # Catches a cached state that is not checked within the write: seq or counts would clash.
         require(store, "shared")
         other = target.open("blocking")
         for number in range(10):
@@ -195,6 +195,6 @@ class TestReadYourWrites(Contract):
         assert history(other, "c") == history(store, "c") == ["a", "d"]
         other.delete_conversation("c")
         assert store.get_conversation("c") is None
-        say(store, "c", "anew")
-        assert history(other, "c") == ["anew"]
+        say(store, "c", "again")
+        assert history(other, "c") == ["again"]
         assert_exact(other, "c")

@@ -1,4 +1,4 @@
-"""Where two promises meet: what each keeps alone, a backend may break together."""
+"""Two promises at once: a backend may keep each alone and break them in combination."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Role(str, Enum):  # noqa: UP042  (the common style of SDKs, whose str() i
 
 class TestCrossings(Contract):
     def test_a_popped_message_contains_its_blob(self, store: Driver) -> None:
-        # Nothing refers to the blob any longer: a store that reads it after the removal has lost it.
+        # No message refers to the blob any longer: a store that reads it after the removal does not find it.
         require(store, "blobs")
         say(store, "c", "before", picture(1))
         popped = store.pop_message("c")
@@ -113,7 +113,7 @@ class TestCrossings(Contract):
         store.tenant("b").append("c", [Message("user", "x")], expires_at=expires)
         clock.advance(DAY)
         store.tenant("a").user("u").erase_user("u")
-        # It has expired, but it is not for a view of another tenant to remove it.
+        # It has expired, but a view of another tenant must not remove it.
         assert store.tenant("b").stats().conversations == 1
 
     def test_a_conversation_may_have_many_branches(self, store: Driver) -> None:

@@ -1,4 +1,4 @@
-"""Promise 11: deleting deletes everything derived, with a receipt, and a replay does not bring it back."""
+"""Promise 11: a deletion removes everything derived, returns a receipt, and is not undone by a replay."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class TestDeleteConversation(Contract):
         if store.capabilities.blobs:
             assert receipt.blobs == 1
             assert store.stats().blobs == 0
-        self.nothing_is_left(store)
+        self.assert_nothing_is_left(store)
         assert history(store, "other") == ["stays"]
 
-    def nothing_is_left(self, store: Driver) -> None:
+    def assert_nothing_is_left(self, store: Driver) -> None:
         assert store.get_conversation("c") is None
         assert store.get_messages("c") == []
         assert store.list_branches("c") == []
@@ -83,7 +83,7 @@ class TestDeleteConversation(Contract):
     def test_a_physically_gone_conversation_is_gone_from_the_files(
         self, target: Target, store: Driver, mode: Mode, clock: Clock
     ) -> None:
-        """What a receipt calls physically gone lies in no file any longer."""
+        """No file contains what a receipt reports as physically gone."""
         require(store, "durability")
         require_folder(target)
         secrets = [f"{word}-xyzzy-{'q' * 40}" for word in ("message", "title", "metadata", "summary", "record")]
@@ -94,7 +94,7 @@ class TestDeleteConversation(Contract):
             store.records.put(["n"], "k", record, conversation_id="c")
         say(store, "other", "stays-xyzzy")
         store.close()
-        assert message.encode() in target.raw(), "the test must know how to look"
+        assert message.encode() in target.raw(), "the files must be readable, or the test proves nothing"
         again = target.open(mode, clock=clock)
         receipt = again.delete_conversation("c")
         again.close()
@@ -102,7 +102,7 @@ class TestDeleteConversation(Contract):
         if receipt.physically_gone:
             assert [secret for secret in secrets if secret.encode() in target.raw()] == []
         else:
-            pytest.skip("its receipts say that what was deleted may still lie in its files")
+            pytest.skip("its receipts say that deleted data may still be in its files")
 
     def test_a_deleted_message_is_gone_from_the_files(
         self, target: Target, store: Driver, mode: Mode, clock: Clock
@@ -178,7 +178,7 @@ class TestTombstones(Contract):
         assert history(store, "c") == ["b", "a"]
 
     def test_another_users_deletion_is_not_visible(self, store: Driver, clock: Clock) -> None:
-        # A refused replay would tell eve that somebody had a conversation of that name.
+        # A refused replay would show eve that another user had a conversation with that id.
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
         store.user("ada").append("c", spool)
@@ -209,16 +209,14 @@ class TestTombstones(Contract):
         store.append("c", Message("user", "new", created_at=clock.advance(HOUR)))
         assert history(store, "c") == ["new"]
 
-    @pytest.mark.parametrize("anew", ["append", "create"])
-    def test_a_replay_into_a_conversation_created_again_is_refused(
-        self, store: Driver, clock: Clock, anew: str
-    ) -> None:
+    @pytest.mark.parametrize("how", ["append", "create"])
+    def test_a_replay_into_a_conversation_created_again_is_refused(self, store: Driver, clock: Clock, how: str) -> None:
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
         store.append("c", spool, user_id="u")
         clock.advance(HOUR)
         store.delete_conversation("c")
-        if anew == "create":
+        if how == "create":
             store.create_conversation("c", user_id="u")
         store.append("c", Message("user", "new"), user_id="u")
         for each in (store, store.user("u")):
@@ -269,7 +267,7 @@ class TestTombstones(Contract):
         assert history(store, "c") == ["y", "x"]
 
     def test_the_tombstone_of_a_conversation_expires(self, store: Driver, clock: Clock) -> None:
-        # Catches a storage that remembers the answer of its last look.
+        # Catches a storage that caches its last lookup of a tombstone.
         require(store, "our times")
         spool = [Message("user", "x", id="m", created_at=clock.now)]
         store.append("c", spool)
@@ -303,10 +301,10 @@ class TestPurge(Contract):
         assert len(self.left(store)) == 5
         receipt = store.purge(timedelta(days=2.5), by="updated")
         assert (receipt.conversations, receipt.messages) == (2, 4)
-        assert self.left(store) == ["c1", "c3", "c4"], "a change is activity, too"
+        assert self.left(store) == ["c1", "c3", "c4"], "an update counts as activity"
         assert not store.purge(timedelta(days=2.5), by="updated")
         clock.advance(10 * DAY)
-        assert store.purge(DAY).conversations == 3, "the archived one with the others"
+        assert store.purge(DAY).conversations == 3, "archived ones included"
 
     def test_purge_excludes_the_given_time(self, store: Driver, clock: Clock) -> None:
         self.fill(store, clock)
@@ -314,10 +312,10 @@ class TestPurge(Contract):
         assert third is not None
         assert third.last_message_at is not None
         store.purge(third.last_message_at)
-        assert self.left(store) == ["c2", "c3", "c4"], "the moment itself stays"
+        assert self.left(store) == ["c2", "c3", "c4"], "the time itself is excluded"
 
     def test_purge_goes_by_the_last_message_unless_asked_otherwise(self, store: Driver, clock: Clock) -> None:
-        # Catches a purge that goes by when history was imported: an archive could never be aged out.
+        # Catches a purge by the time of import: an imported archive would never be old enough.
         require(store, "our times")
         long_ago = clock.now - 100 * DAY
         store.append("imported", Message("user", "old", created_at=long_ago))
@@ -326,7 +324,7 @@ class TestPurge(Contract):
         assert self.left(store) == ["imported", "empty"]
         assert store.purge(DAY, dry_run=True).conversations == 1
         assert store.purge(DAY).conversations == 1
-        assert self.left(store) == ["empty"], "one without messages counts from when it was made"
+        assert self.left(store) == ["empty"], "one without messages counts from its creation"
         clock.advance(2 * DAY)
         store.update_conversation("empty", title="changed")
         assert not store.purge(DAY, by="updated")

@@ -120,7 +120,7 @@ class TestDuplicates(Contract):
         require(store, "compare_and_swap")
         batch = [Message("user", "one", id="m1"), Message("user", "two", id="m2")]
         first = store.append("c", batch, expected_version=0)
-        # The answer was lost; meanwhile somebody else wrote.
+        # The answer was lost, and another writer appended meanwhile.
         say(store, "c", "three")
         before = state(store)
         again = store.append("c", batch, expected_version=0)

@@ -1,4 +1,4 @@
-"""Promises 1 and 12: acknowledged is stored, and corrupt data is reported, never skipped."""
+"""Promises 1 and 12: acknowledged writes are stored, and corrupt data is reported, never skipped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hansard.testing.targets import Driver, Mode, Target
 
 
 def fill(store: Driver) -> None:
-    """Something of everything."""
+    """Stores some data of every kind."""
     messages = say(store, "c", "a", {"b": [1, None]}, picture(1), user_id="u", title="T", metadata={"k": 1})
     store.append("c", Message("assistant", "x", usage=Usage(1, 2, model="m")))
     store.update_message("c", messages[0].id, content="changed")
@@ -59,7 +59,7 @@ class TestDurability(Contract):
         assert_exact(again, "c")
 
     def test_writes_are_durable_without_closing(self, target: Target, store: Driver, clock: Clock) -> None:
-        # The first handle never gets to close: what is acknowledged must not wait for that.
+        # The first handle stays open: acknowledged writes must not depend on closing it.
         require(store, "shared")
         fill(store)
         assert state(target.open("blocking", clock=clock)) == state(store)
@@ -85,7 +85,7 @@ class TestDurability(Contract):
         history(target.open(mode), "c")
 
     def test_messages_are_in_the_files_when_append_returns(self, target: Target, store: Driver) -> None:
-        # Read past the store: its own reading could be fed from a cache.
+        # Reads the files directly, because the store may answer from a cache.
         require_folder(target)
         say(store, "c", "words-xyzzy")
         assert b"words-xyzzy" in target.raw()
@@ -102,8 +102,8 @@ class TestCorruption(Contract):
         say(store, "sound", "x")
         store.close()
         if not target.damage(b'"damaged-xyzzy"', b'"damaged-xyzzy:'):
-            pytest.skip("its content is not readable from outside")
-        # By opening or by reading; never by skipping what cannot be read, or making it up.
+            pytest.skip("its content is not readable without the backend")
+        # Either opening or reading must raise; neither may skip or invent messages.
         with pytest.raises(Corrupt):
             history(target.open(mode, clock=clock), "c")
 
@@ -118,7 +118,7 @@ class TestCorruption(Contract):
         (message,) = store.get_messages("c", blobs="refs")
         store.close()
         if not target.damage(b"damaged-xyzzy", b"damaged-xyzzz"):
-            pytest.skip("its content is not readable from outside")
+            pytest.skip("its content is not readable without the backend")
         again = target.open(mode, clock=clock)
         if how == "check":
             assert message.blobs[0].sha256 in str(again.check())
@@ -137,7 +137,7 @@ class TestCorruption(Contract):
         say(store, "sound", "x")
         store.close()
         if not target.damage(b'"damaged-xyzzy"', b'"damaged-xyzzy:'):
-            pytest.skip("its content is not readable from outside")
+            pytest.skip("its content is not readable without the backend")
         again = target.open(mode, clock=clock)
         assert again.check() != []
         assert history(again, "sound") == ["x"], "the rest can still be read"

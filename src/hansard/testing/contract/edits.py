@@ -1,4 +1,4 @@
-"""Changing what was said: update, delete, clear, pop, and a full snapshot."""
+"""Changes of messages: update, delete, clear, pop, and replacing all by a snapshot."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestUpdateMessage(Contract):
         assert_exact(store, "c")
 
     def test_each_update_gets_a_later_time_whatever_the_clock(self, store: Driver, clock: Clock) -> None:
-        # Catches a time of change that stands still with the clock: a watcher would miss the change.
+        # Catches an `updated_at` that repeats when the clock is stopped: a watcher would miss the update.
         id = store.append_message("c", "assistant", "", status="in_progress")
         clock.stop()
         times = []
@@ -186,7 +186,7 @@ class TestRemoving(Contract):
 class TestReplaceMessages(Contract):
     def test_unchanged_messages_keep_their_id_and_seq(self, store: Driver) -> None:
         stored = say(store, "c", "a", "b", "c")
-        # Without ids: the same when the bodies are.
+        # Messages without an id are the same when their bodies are.
         appended = store.replace_messages("c", [Message("user", text) for text in ("a", "b", "x", "y")])
         assert appended.stored == 2
         assert facts(appended.messages[:2]) == facts(stored[:2])
@@ -203,7 +203,7 @@ class TestReplaceMessages(Contract):
         assert_exact(store, "c")
 
     def test_values_equal_in_python_but_not_in_json_are_replaced(self, store: Driver) -> None:
-        # Python takes these for equal; the snapshot must be kept verbatim all the same.
+        # These are equal in Python, but the snapshot must be stored verbatim.
         say(store, "c", {"a": 1, "b": 1.0})
         for content in ({"a": True, "b": 1.0}, {"a": 1, "b": 1}, {"b": 1.0, "a": 1}):
             store.replace_messages("c", [Message("user", content)])

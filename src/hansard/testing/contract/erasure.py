@@ -1,4 +1,4 @@
-"""`erase_user`: the user's conversations, messages in others, records and usage; nobody else's."""
+"""`erase_user`: the user's conversations, messages in others, records and usage; nothing of other users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(store: Driver) -> None:
     store.append(
         "bob's", [by(bob, "1"), by(ADA, "2"), by(Participant("agent", "ada"), "3"), by(ADA, "4")], user_id="bob"
     )
-    store.append("nobody's", [by(ADA, "only ada's")])
+    store.append("unowned", [by(ADA, "only ada's")])
 
 
 class TestEraseUser(Contract):
@@ -44,8 +44,8 @@ class TestEraseUser(Contract):
         assert store.get_conversation("ada's") is None
         assert store.get_conversation("ada's second") is None
         assert history(store, "bob's") == ["1", "3"]
-        assert history(store, "nobody's") == []
-        for conversation in ("bob's", "nobody's"):
+        assert history(store, "unowned") == []
+        for conversation in ("bob's", "unowned"):
             assert_exact(store, conversation)
         assert {row.user_id for row in store.usage()} == {"bob", None}
         if store.capabilities.records:
@@ -87,11 +87,11 @@ class TestEraseUser(Contract):
 
     @pytest.mark.parametrize("how", ["store", "tenant", "user"])
     def test_erasing_removes_what_has_expired(self, store: Driver, clock: Clock, how: str) -> None:
-        # Catches an erasure that looks only at what can be seen: what has expired is invisible, but still there.
+        # Catches an erasure of visible data only: expired data is invisible, but still stored.
         acme = store if how == "store" else store.tenant("acme")
         ada = acme.user("ada") if how == "user" else acme
         fill(acme)
-        for conversation in ("ada's", "ada's second", "bob's", "nobody's"):
+        for conversation in ("ada's", "ada's second", "bob's", "unowned"):
             acme.update_conversation(conversation, expires_at=clock.now + HOUR)
         say(acme, "eve's", "stays until it is swept", user_id="eve", expires_at=clock.now + HOUR)
         clock.advance(2 * HOUR)

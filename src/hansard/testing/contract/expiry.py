@@ -1,4 +1,4 @@
-"""What has expired is invisible at once and purged later."""
+"""Expired conversations are invisible at once and purged later."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestExpiry(Contract):
         assert (found.title, found.user_id, found.expires_at, found.version) == (None, None, None, 1)
         assert history(store, "c") == ["new"]
         if store.capabilities.records:
-            assert store.records.get(["n"], "k") is None, "what belonged to the old one is not the new one's"
+            assert store.records.get(["n"], "k") is None, "records of the old one do not belong to the new one"
         store.purge()
         assert history(store, "c") == ["new"]
         assert_exact(store, "c")
@@ -88,7 +88,7 @@ class TestExpiry(Contract):
     def test_purge_of_the_store_covers_all_tenants(self, store: Driver, clock: Clock) -> None:
         for tenant in ("one", "two"):
             self.expired(store.tenant(tenant), clock)
-        assert store.tenant("one").purge().conversations == 0, "a view sweeps nothing of others"
+        assert store.tenant("one").purge().conversations == 0, "a view purges nothing of other tenants"
         assert store.purge().conversations == 2
         assert history(store.tenant("two"), "stays") == ["z"]
 
@@ -101,7 +101,7 @@ class TestExpiry(Contract):
         while more:
             swept = store.run(store.backend.sweep(store.context(), 5))
             gone, more, calls = gone + swept.receipt.conversations, swept.more, calls + 1
-            assert calls < 50, "a sweep that always wants more"
+            assert calls < 50, "sweep always reports more"
         assert gone == 12
         assert store.stats().conversations == 0
 

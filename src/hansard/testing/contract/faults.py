@@ -1,7 +1,7 @@
-"""Promise 12: an error says whether a write may have landed, and never leaves half of one.
+"""Promise 12: an error says whether a write may have been applied, and never leaves half of one.
 
-Each operation is struck at every call that it makes to the backend, before and after. Where the error says that nothing
-was applied, nothing has changed; and an operation that may be repeated ends, when it is, as if nothing had happened.
+Each operation fails at every call that it makes to the backend, before and after. Where the error says that nothing was
+applied, nothing has changed; and an operation that may be repeated has, after a retry, the same effect as one call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hansard.testing.targets import Driver
 
 Act = Callable[[Driver], Any]
 REPEATED = frozenset({"version", "updated_at", "revision"})
-"""What a repeated write may move on once more."""
+"""Fields that a repeated write may change again."""
 
 
 def prepare(store: Driver) -> None:
@@ -77,7 +77,7 @@ def prepare_embedded(store: Driver) -> None:
 
 
 def embedded(store: Driver) -> set[tuple[str, str]]:
-    """The messages that have a vector, by conversation and id, as they lie in the records."""
+    """Returns the messages with a vector, by conversation and id, as stored in the records."""
     return {
         (record.namespace[2], row.id)
         for record in store.records.iter(vector_records.VECTORS)
@@ -98,7 +98,7 @@ REMOVED: dict[str, tuple[Act, set[tuple[str, str]]]] = {
     "delete_conversation": (lambda store: store.delete_conversation("c"), {("c", id) for id in "abcs"}),
 }
 
-MAY_NOT: dict[str, Act] = {
+MAY_NOT_BE_REPEATED: dict[str, Act] = {
     "append without ids": lambda store: store.append("c", [Message("user", "new"), Message("user", "new")]),
     "pop_message": lambda store: store.pop_message("c"),
     "create_conversation": lambda store: store.create_conversation("new"),
@@ -113,19 +113,19 @@ MAY_NOT: dict[str, Act] = {
 class TestFaults(Contract):
     needs = ("our ids", "records", "branches")
 
-    @pytest.mark.parametrize("act", [*MAY_BE_REPEATED, *MAY_NOT])
+    @pytest.mark.parametrize("act", [*MAY_BE_REPEATED, *MAY_NOT_BE_REPEATED])
     def test_a_not_applied_error_changed_nothing(self, store: Driver, clock: Clock, act: str) -> None:
         clock.stop()
         prepare(store.tenant("untouched"))
         before = state(store.tenant("untouched"))
         number = 0
-        for strike in strikes(store, prepare, {**MAY_BE_REPEATED, **MAY_NOT}[act]):
+        for strike in strikes(store, prepare, {**MAY_BE_REPEATED, **MAY_NOT_BE_REPEATED}[act]):
             number += 1
             if strike.error.outcome == "not_applied":
                 assert state(strike.store) == before, strike
             for conversation in strike.store.list_conversations(archived=None).items:
                 assert_exact(strike.store, conversation.id, f"{strike}")
-        assert number >= 2, "at least one call was struck, before and after"
+        assert number >= 2, "at least one call failed, before and after"
 
     @pytest.mark.parametrize("act", MAY_BE_REPEATED)
     def test_a_retry_after_a_fault_has_the_effect_of_one_call(self, store: Driver, clock: Clock, act: str) -> None:
@@ -140,7 +140,7 @@ class TestFaults(Contract):
 
     @pytest.mark.parametrize("how", REMOVED)
     def test_a_retried_removal_leaves_no_embedding(self, store: Driver, clock: Clock, how: str) -> None:
-        # Catches vectors that are looked for by what the first attempt has removed already.
+        # Catches vectors that are found by messages which the first attempt has removed already.
         clock.stop()
         act, gone = REMOVED[how]
         prepare_embedded(store.tenant("untouched"))
@@ -158,22 +158,22 @@ class TestFaults(Contract):
                 for message in strike.store.iter_messages(each.id, branch=branch.id)
             }
             assert left <= there, strike
-            assert left >= before & there, f"{strike}: what stayed keeps its vector"
+            assert left >= before & there, f"{strike}: remaining messages keep their vector"
 
     def test_a_failed_fork_is_complete_or_absent(self, store: Driver) -> None:
         whole = 0
-        for strike in strikes(store, prepare, MAY_NOT["fork"]):
+        for strike in strikes(store, prepare, MAY_NOT_BE_REPEATED["fork"]):
             found = strike.store.get_conversation("fork")
             if found is None:
-                assert MAY_NOT["fork"](strike.store).message_count == 3, f"a retry after {strike}"
+                assert MAY_NOT_BE_REPEATED["fork"](strike.store).message_count == 3, f"a retry after {strike}"
             else:
-                # Only the look at what was made has failed.
+                # Only reading the new conversation has failed.
                 assert found.message_count == 3, strike
                 whole += 1
         assert whole == 2
 
     def test_a_failed_auto_title_does_not_report_not_applied(self, store: Driver) -> None:
-        # Catches an error of the second write that says nothing was applied: the caller would append once more.
+        # Catches an error of the second write that reports `not_applied`: the caller would append again.
         require(store, "our ids")
 
         def act(each: Driver) -> Any:

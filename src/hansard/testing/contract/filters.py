@@ -1,4 +1,4 @@
-"""What narrows a read: turns, roles, participants, scope, time, pins; each alone, together, and under paging."""
+"""Filters of reads: turns, roles, participants, scope, time, pins; each alone, together, and under paging."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCOPES: tuple[MessageScope | None, ...] = (None, "channel", "dm", "thread")
 
 
 def mixed(store: Driver) -> None:
-    """24 messages over which every filter picks another part."""
+    """Appends 24 messages, of which every filter matches another part."""
     roles = ("user", "assistant", "tool")
     batch = [
         Message(
@@ -92,7 +92,7 @@ class TestFilters(Contract):
 
 
 class TestPinned(Contract):
-    """Pinned messages are found wherever they are, and only while they are pinned."""
+    """Pinned messages are found anywhere in a history, and only while they are pinned."""
 
     def test_only_messages_pinned_now_are_found(self, store: Driver) -> None:
         stored = say(store, "c", *range(6))
@@ -158,7 +158,7 @@ class TestTurns(Contract):
         assert page.has_more == (first > 0)
 
     def test_a_turn_longer_than_a_page_is_whole(self, store: Driver) -> None:
-        # Longer than what is read at once: the turn must still come whole.
+        # Longer than one read of the backend: the turn must still be complete.
         say(store, "c", "before")
         say(store, "c", "question")
         say(store, "c", *range(250), role="assistant")

@@ -1,6 +1,6 @@
 """The judged suite: a small corpus in many languages, and for each query exactly the messages that must come back.
 
-Whatever is not named must not come back. The same on every backend.
+No other message may come back. The results are the same on every backend.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ QUERIES: list[tuple[str, str]] = [
     ("toolu_999", ""),
     ("warranty terms", "part-document"),
     ("Zm9vYmFy*", ""),
-    # What is no query
+    # Texts without a search term
     ("", ""),
     ("   ", ""),
     ("\"'()*:^{}[]<>", ""),
@@ -348,7 +348,7 @@ QUERIES: list[tuple[str, str]] = [
 ]
 
 RANKED: list[tuple[str, list[str]]] = [
-    # The best first: more of a rare word, in a shorter text, and all words before some.
+    # Most relevant first: more of a rare word, in a shorter text; all words before some of them.
     ("thumb OR 👍", ["emoji-thumbs", "emoji-thumb"]),
     ("refund OR card", ["en-refunds", "en-refund"]),
     ("bank", ["en-bank"]),

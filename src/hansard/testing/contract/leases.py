@@ -78,7 +78,7 @@ class TestLeases(Contract):
                 waiting = asyncio.ensure_future(tail.next())
                 clock.advance(HOUR)
                 lapsed = await waiting
-                assert (lapsed.status, lapsed.content) == ("interrupted", "He"), "nobody wrote, and yet it was told"
+                assert (lapsed.status, lapsed.content) == ("interrupted", "He"), "it is delivered without a write"
                 await inner.update_message("c", "m", content="Hello", metadata=leased(None, clock() + HOUR))
                 assert (await tail.next()).status == "in_progress", "its writer was only late"
                 await inner.update_message("c", "m", content="Hello.", status="complete", metadata=None)

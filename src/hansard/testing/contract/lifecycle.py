@@ -1,4 +1,4 @@
-"""Stats, check, tenants, backup, closing."""
+"""Statistics, checks, tenants, backups, closing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TestStats(Contract):
         whole = store.admin.stats()
         assert (whole.tenants, whole.conversations, whole.messages) == (2, 3, 4)
 
-    def test_stats_count_active_conversations_by_day(self, store: Driver, clock: Clock) -> None:
+    def test_stats_spread_messages_over_the_active_days(self, store: Driver, clock: Clock) -> None:
         require(store, "our times")
         assert store.stats().active == {}
         day = clock.now.date()
@@ -38,7 +38,7 @@ class TestStats(Contract):
         say(store, "c", "d", "e")
         say(store, "d", "x")
         today, before = (day + timedelta(days=1)).isoformat(), day.isoformat()
-        # Five in two days, and one of today; those of the past have only the day that they say.
+        # Five messages spread over two days, and one of today; a message with a given time counts for its own day.
         assert store.stats().active == {before: 2, today: 4}
         assert store.admin.stats().active == {before: 3, today: 4}
         store.append("old", [Message("user", "x", created_at=datetime(2020, 2, 29, 23, 59, tzinfo=UTC))])
@@ -61,7 +61,6 @@ class TestStats(Contract):
         assert (stats.records, stats.blobs, stats.blob_bytes) == (2, 1, SIZE)
 
     def test_reading_a_tenant_does_not_create_it(self, store: Driver) -> None:
-        # Looking at a tenant does not make it.
         assert store.tenant("ghost").get_conversation("c") is None
         assert store.tenant("ghost").stats().conversations == 0
         assert store.admin.stats().tenants == 0
@@ -74,7 +73,7 @@ class TestStats(Contract):
         assert store.check() == []
         found = list(store.admin.check())
         assert [each for each in found if isinstance(each, Problem)] == []
-        assert found[-1] == 6, "and it says how many conversations it has looked at"
+        assert found[-1] == 6, "and it reports how many conversations it has checked"
 
 
 class TestTenants(Contract):
@@ -128,8 +127,8 @@ class TestTenants(Contract):
         assert store.tenant("a").get_conversation("c") is None
         assert state(store.tenant("b")) == before
         assert not store.admin.delete_tenant("a")
-        say(store.tenant("a"), "c", "anew")
-        assert history(store.tenant("a"), "c") == ["anew"]
+        say(store.tenant("a"), "c", "again")
+        assert history(store.tenant("a"), "c") == ["again"]
 
 
 class TestBackup(Contract):

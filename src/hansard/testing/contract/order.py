@@ -1,4 +1,4 @@
-"""Promise 2: order is the order of arrival, whatever clocks say."""
+"""Promise 2: messages are in the order of arrival, whatever the clocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TestOrder(Contract):
         assert history(store, "c") == ["a", "b", "c", "d", "e"]
 
     def test_order_is_kept_while_the_clock_is_stopped(self, store: Driver, clock: Clock) -> None:
-        # Catches ordering by time: with equal times a sort by id or by chance would show.
+        # Catches ordering by time: equal times would be sorted by id or at random.
         clock.stop()
         for number in range(30):
             say(store, "c", number)
@@ -87,7 +87,7 @@ class TestOrder(Contract):
         assert contents(down) == ["first again", "first"]
 
     def test_seq_is_never_used_twice(self, store: Driver) -> None:
-        # Catches seq = max(seq) + 1: the last message's seq would come back after it was removed.
+        # Catches seq = max(seq) + 1: the seq of a removed last message would be used again.
         highest = 0
         removals = (
             lambda: store.pop_message("c"),

@@ -1,4 +1,4 @@
-"""Promise 8: reading is bounded. Pages both ways, by message id and by cursor, while others delete."""
+"""Promise 8: reading is bounded. Pages in both directions, by message id and by cursor, while messages are deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def forwards(store: Driver, order: Order, place: Place, limit: int) -> list[Mess
 
 
 def backwards(store: Driver, order: Order, place: Place, last: Message, limit: int) -> list[Messages]:
-    """Pages before `last`, nearest first; each in `order`."""
+    """Returns the pages before `last`, nearest first; each in `order`."""
     pages = [store.get_messages("c", order=order, limit=limit, before=place(last))]
     while pages[-1].has_more:
         pages.append(store.get_messages("c", order=order, limit=limit, before=place(pages[-1][0])))
@@ -67,7 +67,7 @@ class TestPaging(Contract):
 
     @pytest.mark.parametrize("order", ORDERS)
     def test_deletions_between_pages_skip_and_repeat_nothing(self, store: Driver, order: Order) -> None:
-        # Catches paging by offset: every delete would shift what follows.
+        # Catches paging by offset: every deletion would shift the messages after it.
         messages = fill(store, 12)
         first = store.get_messages("c", order=order, limit=4)
         cursor = first[-1].cursor
@@ -145,7 +145,7 @@ class TestPaging(Contract):
         say(small, "c", *texts)
         pages = forwards(small, "asc", PLACES["cursor"], 100)
         assert [text for page in pages for text in contents(page)] == texts
-        # A page stops after the message with which it passes the bound; one larger than a page is a page of its own.
+        # A page ends with the message that exceeds the limit; a message larger than a page is a page of its own.
         assert [len(page) for page in pages] == [4, 4, 2, 1]
         assert history(small, "c") == texts
         newest = small.get_messages("c", last=5)
@@ -153,7 +153,7 @@ class TestPaging(Contract):
         assert newest.has_more
 
     def test_blobs_count_in_full_towards_the_bytes_of_a_page(self, store: Driver) -> None:
-        # Catches a bound on what lies in the row: a page of pictures would be as large as its pictures.
+        # Catches a limit on the size of the rows, which do not contain the blobs.
         require(store, "blobs")
         small = store.again(limits=Limits(page_bytes=20_000))
         say(small, "c", *(picture(number) for number in range(7)))

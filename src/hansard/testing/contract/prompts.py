@@ -120,5 +120,5 @@ class TestRollingSummaries(Contract):
         store.assemble_prompt("c", agent_id="helper", compat="toolpack", summarizer=ExtractiveSummarizer())
         store.delete_conversation("c")
         assert list(store.records.iter()) == []
-        say(store, "c", "anew")
+        say(store, "c", "again")
         assert store.assemble_prompt("c").summary is None

@@ -1,4 +1,4 @@
-"""Records: documents beside the messages, with compare-and-swap, expiry and ordered scans."""
+"""Records: documents outside the messages, with compare-and-swap, expiry and ordered scans."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestRecords(Contract):
         written = store.records.write(batch)
         assert [record and record.value for record in written] == [1, "old", b"x", None]
         assert names(store.records.scan().items) == ["m/c", "n/a"]
-        # Later ones build on earlier ones of the same batch.
+        # Later writes of a batch see earlier ones.
         batch = [Put(["n"], "x", 1, expected_revision=0), Put(["n"], "x", 2, expected_revision=1), Delete(["n"], "a")]
         assert [record and record.revision for record in store.records.write(batch)] == [1, 2, 1]
         assert store.records.write([]) == []
@@ -134,7 +134,9 @@ class TestRecords(Contract):
         clock.advance(timedelta(microseconds=1))
         assert names(store.records.scan().items) == ["n/stays"]
         assert store.records.get(["n"], "age") is None
-        assert store.records.put(["n"], "time", 2, expected_revision=0).revision == 1, "as if it were not there"
+        assert store.records.put(["n"], "time", 2, expected_revision=0).revision == 1, (
+            "an expired record counts as missing"
+        )
         assert store.purge().records == 1
         assert not store.records.delete(["n"], "age")
         assert names(store.records.scan().items) == ["n/stays", "n/time"]
@@ -215,13 +217,13 @@ class TestScans(Contract):
             last = page.items[-1]
             page = store.records.scan(order=order, limit=limit, after=page.next_cursor)
             assert page.items, "a cursor promised more"
-            # The place outlives its record.
+            # A cursor stays valid after its record is deleted.
             store.records.delete(last.namespace, last.key)
             found += names(page.items)
         assert found == expected
 
     def test_a_position_outside_the_prefix_reads_nothing_outside_it(self, store: Driver) -> None:
-        # A place carries no scope: it must not lead out of the prefix of the query.
+        # A position has no prefix of its own: the prefix of the query must still limit the scan.
         self.fill(store)
 
         def scanned(after: str, *, newest_first: bool = False) -> list[str]:
@@ -248,7 +250,9 @@ class TestScans(Contract):
             with pytest.raises(ValidationError, match="does not belong to a scan of records"):
                 store.records.scan(**other, after=cursor)
         assert names(store.records.scan(["a"], after=cursor, limit=1).items) == ["a/2"]
-        assert store.records.scan(["a"], after=cursor, order="desc").items == [], "it may turn round"
+        assert store.records.scan(["a"], after=cursor, order="desc").items == [], (
+            "a cursor may be used in the other direction"
+        )
 
     def test_keys_sort_by_code_point(self, store: Driver) -> None:
         keys = ["a", "B", "10", "9", "ä", "\U0001f600", "\uffff", "z", "Z", " ", "a b", "a%", "a_", "a\\"]
@@ -275,7 +279,7 @@ class TestScans(Contract):
 
 
 class TestAppendRecords(Contract):
-    """What is derived from messages commits with them, so that neither is ever seen without the other."""
+    """Records that are derived from messages commit with them: neither is ever visible without the other."""
 
     needs = ("records",)
 
@@ -326,7 +330,7 @@ class TestAppendRecords(Contract):
         record = store.records.get(["n"], "k")
         assert record is not None
         assert (record.value, record.revision) == ([1.0], 2)
-        # What is not there yet is written: the same message, but another record.
+        # A retry with another record writes the record.
         store.append("c", message, records=[Put(["n"], "k", [1], 2)])
         record = store.records.get(["n"], "k")
         assert record is not None
@@ -378,7 +382,7 @@ class TestAppendRecords(Contract):
         assert [each.id for each in store.list_conversations().items] == [f"c{won[0]}"]
 
     def test_a_backend_without_append_records_refuses_and_stores_nothing(self, store: Driver) -> None:
-        """`files` and a Redis Cluster must refuse it until they can do it; then they claim `append_records`."""
+        """Such a backend does not claim `append_records`."""
         if store.capabilities.append_records:
             pytest.skip(f"{store.capabilities.name} writes records and messages in one step")
         with pytest.raises(Unsupported, match=r"records\.write") as raised:

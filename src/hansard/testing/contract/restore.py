@@ -1,4 +1,4 @@
-"""Copying exactly: `read_image`, `read_rows` and `restore`, piece by piece, and again where a copy was cut off."""
+"""Exact copies: `read_image`, `read_rows` and `restore`, in pieces, and again after an interruption."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestCopying(Contract):
         return facts(conversation_state(store, "c"))
 
     def test_clearing_resets_a_main_branch_made_from_another(self, store: Driver) -> None:
-        """Only a copy can hold one. Clearing leaves a main branch that came of none, as old as its conversation."""
+        """Only a copy can have such a branch. Clearing leaves one without a parent, as old as its conversation."""
         require(store, "branches")
         say(store, "c", "a", "b")
         image = image_of(store)
@@ -85,7 +85,7 @@ class TestCopying(Contract):
         assert put(copy, image, rows, self.blobs(store), done=True) == image.seq
         assert self.shown(copy) == self.shown(store)
         assert_exact(copy, "c")
-        assert say(copy, "c", "next")[0].seq > image.seq, "seq goes on from where it was"
+        assert say(copy, "c", "next")[0].seq > image.seq, "seq continues"
 
     def test_counts_are_exact_after_each_piece_of_a_copy(self, store: Driver) -> None:
         self.fill(store)
@@ -111,7 +111,7 @@ class TestCopying(Contract):
         assert_exact(copy, "c")
 
     def test_a_change_during_a_copy_is_kept_with_its_own_version(self, store: Driver) -> None:
-        # Catches a version that comes again for another state: who has kept the first would take it for the newest.
+        # Catches a version that is used for two states: a caller with the first would take it for the newest.
         require(store, "our ids")
         messages = say(store, "c", "a", "b")
         copy = store.tenant("copy")
@@ -140,7 +140,7 @@ class TestCopying(Contract):
 
     @pytest.mark.parametrize("before", [0, 1, 2])
     def test_a_piece_with_a_repeated_id_is_refused_as_a_whole(self, store: Driver, before: int) -> None:
-        # Catches a backend that stores one message over another, or half of a piece.
+        # Catches a backend that overwrites one message with another, or stores half a piece.
         require(store, "our ids")
         say(store, "c", "a", picture(1), "b", picture(2))
         image, rows, blobs = image_of(store), rows_of(store), self.blobs(store)
@@ -157,7 +157,7 @@ class TestCopying(Contract):
         assert self.shown(copy) == self.shown(store)
 
     def test_seq_continues_from_the_original_after_a_copy(self, store: Driver) -> None:
-        # Catches a copy that begins to count from the last message that is left.
+        # Catches a copy that counts from the last remaining message.
         last = say(store, "c", "a", "b", "c")[-1].seq
         store.pop_message("c")
         copy = store.tenant("copy")
@@ -189,7 +189,7 @@ class TestCopying(Contract):
     def test_rows_are_bounded_in_bytes(self, store: Driver) -> None:
         say(store, "c", *("x" * 400 for _ in range(10)))
         assert len(rows_of(store, max_bytes=1000)) == 3
-        assert len(rows_of(store, max_bytes=1)) == 1, "always one"
+        assert len(rows_of(store, max_bytes=1)) == 1, "at least one"
 
     def test_a_missing_conversation_has_no_image_and_no_rows(self, store: Driver) -> None:
         assert store.run(store.backend.read_image(store.context(), "missing")) is None
@@ -225,11 +225,11 @@ class TestCopying(Contract):
         ada, agent = Participant("user", "ada"), Participant("agent", "ada")
         for conversation in ("c", "d"):
             store.append(conversation, [Message("user", n, participant=(ada, agent)[n % 2]) for n in range(8)])
-        asked = Context("default", store.context().now)
-        found = store.run(store.backend.participations(asked, "ada", 100))
+        context = Context("default", store.context().now)
+        found = store.run(store.backend.participations(context, "ada", 100))
         assert sorted((each.conversation_id, len(each.message_ids)) for each in found) == [("c", 4), ("d", 4)]
-        assert sum(len(each.message_ids) for each in store.run(store.backend.participations(asked, "ada", 5))) == 5
-        assert store.run(store.backend.participations(asked, "nobody", 5)) == []
+        assert sum(len(each.message_ids) for each in store.run(store.backend.participations(context, "ada", 5))) == 5
+        assert store.run(store.backend.participations(context, "unknown", 5)) == []
 
     def test_find_messages_returns_the_order_asked_for(self, store: Driver) -> None:
         ids = [message.id for message in say(store, "c", *range(4))]

@@ -1,4 +1,4 @@
-"""Search: exactly what matches, in any language, at once; never what was deleted, and never through a wall."""
+"""Search finds exactly what matches, in any language, at once; nothing deleted, and nothing of other views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hansard.testing.processes import Writer
 from hansard.testing.targets import Driver, Mode, Target
 
 FUZZED = int(os.environ.get("HANSARD_FUZZED_QUERIES", "300"))
-"""How many random queries are tried."""
+"""The number of random queries."""
 
 _ALPHABET = (
     "ab cd*\"'-_%()[]{}:^+|&~\\/.,;!?<>=@#$€0123ORANDéüßñ京東天ไท학교👍🏽\u200d\u0301\0\n\t\ud800\uffff\U0010ffff"
@@ -35,7 +35,7 @@ def texts(hits: Iterable[Hit]) -> list[str]:
 
 
 def found(store: Driver, query: str, **options: Any) -> list[str]:
-    """The contents of everything that a query finds, the newest first."""
+    """Returns the contents of all hits of a query, newest first."""
     hits = store.search(query, order="newest", limit=100, token_cap=None, **options)
     assert hits.next_cursor is None
     return texts(hits)
@@ -53,11 +53,11 @@ RANKED_WITH: tuple[dict[str, Any], ...] = (
     {"since": datetime(2026, 1, 1, 0, 0, 40, tzinfo=UTC)},
     {"agent_id": "a0", "roles": ["user"]},
 )
-"""What narrows a search."""
+"""Filters under which the ranking is compared."""
 
 
 def _history() -> list[tuple[str, str, list[Message]]]:
-    """Conversations in which `gamma` is rare in what users say, and `alpha` in what others do."""
+    """Returns conversations in which `gamma` is rare in users' messages, and `alpha` in the assistant's."""
     chance = random.Random(9)
     rare = {"user": "gamma", "assistant": "alpha", "tool": "beta"}
     made = []
@@ -66,10 +66,10 @@ def _history() -> list[tuple[str, str, list[Message]]]:
         for at in range(20):
             role = chance.choice(list(rare))
             words = chance.choices(["alpha", "beta", "gamma", "delta", "epsilon"], k=chance.randint(2, 9))
-            kept = [word for word in words if word != rare[role] or chance.random() < 0.25]
+            chosen = [word for word in words if word != rare[role] or chance.random() < 0.25]
             who = Participant("user", f"p{chance.randrange(2)}")
             when = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=20 * number + at)
-            text = " ".join(kept) or "delta"
+            text = " ".join(chosen) or "delta"
             messages.append(Message(role, text, id=f"m{number}-{at}", participant=who, created_at=when))
         made.append((f"c{number}", f"a{number % 2}", messages))
     return made
@@ -87,7 +87,7 @@ def _passes(message: Message, conversation: str, agent: str, options: dict[str, 
 
 
 def _by_relevance(words: list[str], messages: list[Message]) -> list[str]:
-    """BM25, as docs/reference/search.md has it: the ids of those that have one of the words, the best first."""
+    """Returns the ids of messages with any of the words, ranked by BM25 as in docs/reference/search.md."""
     texts = {message.id: str(message.content).split() for message in messages}
     found = [message for message in messages if set(words) & set(texts[message.id])]
     average = sum(len(texts[message.id]) for message in found) / len(found)
@@ -103,7 +103,7 @@ def _by_relevance(words: list[str], messages: list[Message]) -> list[str]:
 
 
 class TestJudged(Contract):
-    """One corpus, filled once for all queries: what each must and must not find."""
+    """Queries on one corpus, each with the messages that it must find."""
 
     needs = ("our ids",)
 
@@ -113,7 +113,7 @@ class TestJudged(Contract):
         for query, expected in QUERIES:
             hits = store.search(query, order="newest", limit=100, token_cap=None)
             ids = [hit.message.id for hit in hits]
-            # Appended in this order, so the newest first is this order backwards.
+            # Appended in this order, so newest first is the reverse.
             right = [id for id in reversed(CORPUS) if id in expected.split()]
             ranked = store.search(query, limit=100, token_cap=None)
             if ids != right or {hit.message.id for hit in ranked} != set(right):
@@ -158,13 +158,13 @@ class TestSearching(Contract):
         assert len(found(store, "hay", conversation_id="c")) == 20
 
     def test_an_update_is_found_and_the_old_content_is_not(self, store: Driver) -> None:
-        message, other = say(store, "c", "before", "beside")
+        message, other = say(store, "c", "before", "other")
         assert found(store, "before") == ["before"]
         store.update_message("c", message.id, content="after")
         assert found(store, "before") == []
         assert found(store, "after") == ["after"]
         store.update_message("c", other.id, sources=[Source("d", "handbook.pdf")])
-        assert found(store, "handbook") == ["beside"]
+        assert found(store, "handbook") == ["other"]
         store.update_message("c", other.id, sources=[])
         assert found(store, "handbook") == []
 
@@ -250,7 +250,7 @@ class TestSearching(Contract):
             one.user("ann").search("word", user_id="ben")
         cursor = one.search("word", order="newest", limit=1).next_cursor
         assert texts(one.user("ben").search("word", order="newest", cursor=cursor)) == []
-        # Scores come from what the view can see, and say nothing about the rest.
+        # Scores depend only on messages that the view can read.
         before = [hit.score for hit in one.search("word OR ann")]
         say(store.tenant("two"), "more", *["ann word"] * 20)
         assert [hit.score for hit in one.search("word OR ann")] == before
@@ -314,7 +314,7 @@ class TestSearching(Contract):
 
     @rows("options", RANKED_WITH)
     def test_relevance_is_computed_over_the_filtered_messages(self, store: Driver, options: dict[str, Any]) -> None:
-        """The order is that of a ranking written here, on every backend, so that the first hit is the same one."""
+        """Compares the order of hits with an independent ranking, so that it is the same on every backend."""
         require(store, "our times")
         history = _history()
         for conversation, agent, messages in history:
@@ -364,7 +364,7 @@ class TestSearching(Contract):
         assert [text[:6] for text in texts(page)] == ["word 4", "word 3"]
         page = store.search("word", order="newest", token_cap=250, cursor=page.next_cursor)
         assert [text[:6] for text in texts(page)] == ["word 2", "word 1"]
-        assert len(store.search("word", token_cap=1)) == 1, "there is always one"
+        assert len(store.search("word", token_cap=1)) == 1, "a page has at least one hit"
         assert len(store.search("word", token_cap=None)) == 5
 
     def test_match_any_finds_messages_with_one_of_the_words(self, store: Driver) -> None:
@@ -422,7 +422,7 @@ class TestSearching(Contract):
             {"query": "x", "match": "some"},
             {"query": "x", "branch": "main"},
             {"query": "x", "cursor": "nonsense"},
-            {"query": "x", "roles": ["nobody"]},
+            {"query": "x", "roles": ["unknown"]},
         ],
     )
     def test_wrong_arguments_are_refused(self, store: Driver, wrong: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Promise 10: summaries never cost the originals, and go with what they cover."""
+"""Promise 10: a summary leaves the messages in place, and is deleted with any message that it covers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TestSummaries(Contract):
         for number in (1, 3, 5):
             store.add_summary("c", f"to {number}", from_seq=messages[0].seq, to_seq=messages[number].seq)
         receipt = store.delete_message("c", messages[2].id)
-        # The last one builds on the second: what was deleted lives on in it.
+        # The last summary builds on the second, so it may contain the deleted message.
         assert receipt.summaries == 2
         assert [each.text for each in store.list_summaries("c")] == ["to 1"]
         assert summary_text(store) == "to 1"
@@ -117,7 +117,9 @@ class TestSummaries(Contract):
         late = say(store, "c", "m", branch="main")[0]
         store.add_summary("c", "of side", from_seq=first.seq, to_seq=own.seq)
         store.add_summary("c", "of main", from_seq=first.seq, to_seq=late.seq, branch="main")
-        assert store.delete_message("c", own.id).summaries == 1, "seq counts over all branches, reading does not"
+        assert store.delete_message("c", own.id).summaries == 1, (
+            "seq is shared by all branches, but the summary of main does not cover this message"
+        )
         assert [each.text for each in store.list_summaries("c")] == ["of main"]
 
     def test_removing_later_messages_keeps_a_summary(self, store: Driver) -> None:

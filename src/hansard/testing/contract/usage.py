@@ -1,4 +1,4 @@
-"""What was spent: by day, user, agent and model; exact, and still there when the words are gone."""
+"""Usage by day, user, agent and model: exact, and kept after the messages are deleted."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestUsage(Contract):
         assert [(row.messages, row.input_tokens) for row in store.usage()] == [(1, 7)]
         store.update_message("c", id, usage=Usage(7, model="n"))
         assert [(row.model, row.messages, row.input_tokens) for row in store.usage()] == [("n", 1, 7)]
-        store.update_message("c", id, content="other words cost nothing new")
+        store.update_message("c", id, content="other content")
         assert [row.input_tokens for row in store.usage()] == [7]
         store.update_message("c", id, usage=None)
         assert store.usage() == []
@@ -83,11 +83,11 @@ class TestUsage(Contract):
         first, second = store.append("c", [first, second], user_id="u").messages
         before = store.usage()
         store.replace_messages("c", [Message("user", "put before them"), first, second])
-        assert store.usage() == before, "they were paid for once"
+        assert store.usage() == before, "they count once"
         store.replace_messages("c", [second, first])
         assert store.usage() == before
         store.replace_messages("c", [first])
-        assert store.usage() == before, "what was deleted still counts"
+        assert store.usage() == before, "deleted messages still count"
 
     def test_usage_in_a_snapshot_corrects_the_stored_figures(self, store: Driver) -> None:
         require(store, "our ids")
@@ -104,14 +104,14 @@ class TestUsage(Contract):
         store.append("c", [spent(Usage(3)), spent(Usage(4))])
         before = store.usage()
         store.fork("c", new_id="d")
-        assert store.usage() == before, "it was paid for once"
+        assert store.usage() == before, "a copy does not count"
         assert store.get_messages("d")[0].usage == Usage(3)
 
     def test_correcting_usage_after_a_change_of_owner_keeps_the_total(self, store: Driver) -> None:
         id = store.append("c", spent(Usage(5)), user_id="u").messages[0].id
         store.update_conversation("c", user_id="v")
         store.update_message("c", id, usage=Usage(7))
-        assert sum(row.input_tokens for row in store.usage()) == 7, "nothing is lost between the two"
+        assert sum(row.input_tokens for row in store.usage()) == 7, "the total stays exact"
 
     def test_usage_counts_for_the_owner_named_in_the_same_append(self, store: Driver) -> None:
         say(store, "c", "x")

@@ -1,4 +1,4 @@
-"""Content is kept verbatim: every JSON value comes back as it was, to the type and the order of keys."""
+"""Content is stored verbatim: every JSON value is returned with its types and its order of keys."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ODD: dict[str, Any] = {
 
 @cache
 def five_megabytes() -> tuple[str, list[int]]:
-    """Made once for all backends: it takes as long as to store it."""
+    """Built once for all backends, because building takes as long as storing."""
     chance = random.Random(5)
     text = "".join(chance.choices('abc ü😀"\\\n\0', k=2 * MEGABYTE))
     return text, [chance.randrange(10**9) for _ in range(200_000)]
@@ -112,8 +112,8 @@ class TestVerbatim(Contract):
             metadata={text: {"a": [None, 1.5]}, "": ODD["order of keys"]},
         )
         stored = store.append("c", message).messages[0]
-        given_by_the_store = frozenset({"id", "conversation_id", "seq", "branch", "created_at"})
-        assert facts(stored, leave_out=given_by_the_store) == facts(message, leave_out=given_by_the_store)
+        set_by_the_store = frozenset({"id", "conversation_id", "seq", "branch", "created_at"})
+        assert facts(stored, leave_out=set_by_the_store) == facts(message, leave_out=set_by_the_store)
         assert facts(store.get_messages("c")[0]) == facts(stored)
 
     def test_an_empty_metadata_is_not_none(self, store: Driver) -> None:

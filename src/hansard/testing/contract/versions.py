@@ -1,4 +1,4 @@
-"""Promise 5: compare-and-swap where asked; without it, appends never conflict."""
+"""Promise 5: compare-and-swap on request; without it, appends never conflict."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class TestVersions(Contract):
             store.records.put(["n"], "k", 1, conversation_id="c")
         assert version_of(store, "c") == version
         store.update_message("c", stored.id, status="complete")
-        assert version_of(store, "c") == version + 1, "its end counts"
+        assert version_of(store, "c") == version + 1, "finishing it counts"
         store.update_message("c", stored.id, status="in_progress")
-        assert version_of(store, "c") == version + 2, "and so does its beginning anew"
+        assert version_of(store, "c") == version + 2, "and so does reopening it"
 
     def test_append_returns_the_version_to_expect_next(self, store: Driver) -> None:
         require(store, "compare_and_swap")

@@ -1,5 +1,5 @@
-"""Promise 13: views are walls. Every public method is tried through a view that must not see; what is behind the wall
-neither shows, not even in an error, nor changes.
+"""Promise 13: views are walls. Every public method is called through a view that must not read a conversation: its data
+must not change, nor appear in a result or an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VIEWS: dict[str, Callable[..., Driver]] = {
 
 
 def store_a_secret(store: Driver) -> None:
-    """A conversation in which everything that a conversation can have holds the secret."""
+    """Stores a conversation with the secret in every field and every kind of data."""
     who = Participant("user", "bob", SECRET)
     messages = [
         Message("user", SECRET, id=MESSAGE, participant=who, usage=Usage(7, model=SECRET), metadata={"a": SECRET}),
@@ -63,7 +63,7 @@ class TestWalls(Contract):
         assert history(store, ID) == [SECRET, picture(1)]
 
     def _hidden_state(self, store: Driver) -> Any:
-        """What is behind the wall: without what others have made, which the tenant's own store sees too."""
+        """Returns the owner's data; removes first what the other views have created in the tenant."""
         for each in store.list_conversations(archived=None).items:
             if each.user_id != OWNER:
                 store.delete_conversation(each.id)
@@ -90,7 +90,7 @@ class TestWalls(Contract):
                 with pytest.raises(NotFound) as refused:
                     call(id)
                 errors.append((type(refused.value), str(refused.value).replace(id, "…"), refused.value.details))
-            assert errors[0] == errors[1], "the error tells that there is something"
+            assert errors[0] == errors[1], "the error shows that the conversation exists"
 
     def test_another_users_id_cannot_be_taken(self, store: Driver) -> None:
         store_a_secret(store)
@@ -169,7 +169,7 @@ class TestWalls(Contract):
         require(store, "blobs")
         for tenant in ("one", "two"):
             say(store.tenant(tenant), "c", picture(1))
-        assert store.tenant("one").delete_conversation("c").blobs == 1, "as if the other did not exist"
+        assert store.tenant("one").delete_conversation("c").blobs == 1, "another tenant's use does not count"
         assert history(store.tenant("two"), "c") == [picture(1)]
 
     def test_a_change_of_owner_moves_the_conversation_to_the_new_view(self, store: Driver) -> None:
@@ -197,7 +197,7 @@ class TestWalls(Contract):
         assert store.tenant("evil").usage() == []
 
     def test_a_user_has_full_use_of_their_conversations(self, store: Driver) -> None:
-        """Everything that a user's view may do, it does as the whole store does."""
+        """In a user's view, every permitted call works as in the whole store."""
         store_a_secret(store)
         eve = store.user("eve")
         say(eve, "mine", "a", "b")

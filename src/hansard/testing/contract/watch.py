@@ -1,4 +1,4 @@
-"""The live tail: what is new, what grows, and what other processes write."""
+"""The live tail: new messages, messages in progress, and writes of other processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hansard.testing.contract.base import Contract, races, require, require_url,
 from hansard.testing.targets import Driver, Target
 
 PATIENCE = 60.0
-"""Seconds, only so that a fault does not hang: a tail that works answers at once."""
+"""Seconds after which a test fails instead of hanging; a correct tail answers at once."""
 
 
 class Tail:
-    """A tail that is read with patience, and closed."""
+    """A tail that is read with a timeout, and closed at the end."""
 
     def __init__(self, tail: AsyncIterator[Message]) -> None:
         self._tail = tail
@@ -73,7 +73,7 @@ class TestWatch(Contract):
         async def watch(inner: Store) -> None:
             async with Tail(inner.watch("c")) as tail:
                 waiting = asyncio.ensure_future(tail.next())
-                # The tail begins when it is first read; what is written until then may be old.
+                # The tail starts at its first read, so an earlier write may not be delivered.
                 while not waiting.done():
                     await asyncio.sleep(0.02)
                     await inner.append_message("c", "user", "new")
@@ -85,7 +85,7 @@ class TestWatch(Contract):
         async def watch(inner: Store) -> None:
             async with Tail(inner.watch("later")) as tail:
                 waiting = asyncio.ensure_future(tail.next())
-                # As above: a machine may be so busy that the tail begins after the first message.
+                # As above: on a busy machine the tail may start after the first message.
                 number = 0
                 while not waiting.done():
                     await asyncio.sleep(0.02)
@@ -121,7 +121,7 @@ class TestWatch(Contract):
 
         async def watch(inner: Store) -> None:
             async with Tail(inner.watch("c", after=cursor)) as tail:
-                assert (await tail.next()).content == "Hell", "what was missed"
+                assert (await tail.next()).content == "Hell", "the missed update"
                 waiting = asyncio.ensure_future(tail.next())
                 await asyncio.sleep(0.01)
                 await inner.update_message("c", id, content="Hello", status="complete")
@@ -249,12 +249,12 @@ class TestWatch(Contract):
                 return await inner.backend.wait(store.context(), "c", seen, PATIENCE)
 
             mark = await asyncio.wait_for(waited(0), PATIENCE / 2)
-            assert mark != 0, "0 is only for the first time, which returns at once"
-            await inner.append_message("c", "user", "before anybody waits")
+            assert mark != 0, "0 is only for the first call, which returns at once"
+            await inner.append_message("c", "user", "before a call waits")
             mark = await asyncio.wait_for(waited(mark), PATIENCE / 2)
             waiting = asyncio.ensure_future(waited(mark))
             await asyncio.sleep(0.01)
-            await inner.append_message("c", "user", "while somebody waits")
+            await inner.append_message("c", "user", "while a call waits")
             await asyncio.wait_for(waiting, PATIENCE / 2)
             await asyncio.wait_for(inner.backend.wait(store.context(), "never written", 1, 0.01), PATIENCE / 2)
 

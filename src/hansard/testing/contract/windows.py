@@ -1,4 +1,4 @@
-"""Promise 9: every window handed to a model is valid. How messages pair up is tested with `hansard.assembly`."""
+"""Promise 9: every window is valid input for a model. Grouping of messages is tested with `hansard.assembly`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestWindows(Contract):
     def test_a_dangling_call_is_left_out(self, store: Driver) -> None:
         store.append("c", [Message("user", "q"), call("1", "2"), result("1")])
         assert shape(store.window("c")) == ["q"]
-        # What is stored stays unrepaired.
+        # The stored messages are not changed.
         assert len(store.get_messages("c")) == 3
 
     def test_a_window_reads_one_branch(self, store: Driver) -> None:
