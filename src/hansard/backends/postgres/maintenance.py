@@ -7,8 +7,10 @@ from functools import partial
 
 from hansard import rules
 from hansard.backends.postgres import index, read, tenant_data
-from hansard.backends.postgres.connection import PostgresConnection
+from hansard.backends.postgres.connection import PostgresConnection, connect
 from hansard.backends.postgres.engine import PostgresEngine, Work
+from hansard.backends.postgres.errors import DRIVER, translate
+from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.state_cache import stamped_state_of
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.contract.types import Context, Swept
@@ -19,6 +21,21 @@ from hansard.rules import operations
 _PAGE = 200
 _TENANT_PAGE = 500
 _ALL = 1 << 40
+_TABLES = (
+    "conversations",
+    "branches",
+    "messages",
+    "summaries",
+    "records",
+    "blobs",
+    "blob_uses",
+    "tombstones",
+    "usage",
+    "search",
+    "search_queue",
+    "search_state",
+)
+_VACUUM_SECONDS = 86_400.0
 
 
 # Sweeping: bounded steps, each complete in itself
@@ -159,3 +176,17 @@ async def _delete_tenant(work: Work, context: Context) -> Receipt:
     usage_rows = await link.run("delete_tenant_usage", tenant)
     await link.run("delete_tenant_tombstones", tenant)
     return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
+
+
+async def vacuum(options: PostgresOptions) -> None:
+    """Runs VACUUM on a separate connection: it cannot run inside a transaction, and may take long."""
+    try:
+        link = await connect(options, options.direct_dsn or options.dsn, {})
+        try:
+            await link.script("SET statement_timeout = 0")
+            for table in _TABLES:
+                await link.connection.execute(link.in_schema(f"VACUUM hansard.{table}"), timeout=_VACUUM_SECONDS)
+        finally:
+            await link.close()
+    except DRIVER as error:
+        raise translate(error, options.where) from error

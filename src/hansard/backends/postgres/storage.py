@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from hansard.analysis import Lookup, Matches
-from hansard.backends.postgres import answers, index, maintenance, read, schema, search, tenant_data, vacuum
+from hansard.backends.postgres import answers, index, maintenance, read, schema, search, tenant_data
 from hansard.backends.postgres.append import Appender
 from hansard.backends.postgres.connection import connect
 from hansard.backends.postgres.engine import PostgresEngine, Work
@@ -186,7 +186,7 @@ class PostgresStorage:
 
     async def vacuum(self) -> None:
         self.engine.check_alive()
-        await vacuum.vacuum(self.engine.options)
+        await maintenance.vacuum(self.engine.options)
 
     # Search
 

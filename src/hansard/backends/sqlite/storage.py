@@ -17,10 +17,10 @@ from hansard.analysis import Lookup, Matches
 from hansard.backends.sqlite import backup, check, index, read, search, tenant_data, transaction
 from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.errors import DRIVER, translate
-from hansard.backends.sqlite.poll import Poll
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import ReadConnection
 from hansard.backends.sqlite.transaction import SqliteTransaction, answer
+from hansard.backends.sqlite.watch import Poll
 from hansard.backends.sqlite.writer import SqliteWriter
 from hansard.blocking import run_to_end
 from hansard.contract.backend import Capabilities
