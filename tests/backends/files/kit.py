@@ -1,4 +1,4 @@
-"""Reading journals past the store."""
+"""Helpers for the tests of files: connect to a folder, and read journals without the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hansard.testing import Clock
 
 
 def connect(root: Path, clock: Clock | None = None, limits: Limits | None = None, **options: str) -> sync.Store:
-    """A blocking store on that folder, which does not wait for the disk unless told to."""
+    """Opens a blocking store on a folder. Unless an option says otherwise, it does not wait for the disk."""
     options = {"durability": "process"} | options
     query = "&".join(f"{name}={value}" for name, value in options.items())
     return sync.connect(f"file://{root}?{query}", limits=limits, clock=clock or utc_now)
@@ -29,7 +29,7 @@ def journals(root: Path) -> list[Path]:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Every line as JSON, after its checksum was recomputed by the words of docs/reference/backends/files.md."""
+    """Returns every line as JSON, after checking its checksum as docs/reference/backends/files.md describes it."""
     content = path.read_bytes()
     assert content.endswith(b"\n")
     found = []
@@ -51,5 +51,5 @@ def contents(store: sync.Store, id: str, **options: Any) -> list[Any]:
 
 
 def let_time_pass() -> None:
-    """So that the next change of a file is not of the same moment as the last: the system's clock has a grain."""
+    """Waits until a change of a file gets a new modification time: the clock of the system is coarse."""
     time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Which folders are opened, and what is said of those that are not; disks that are full, forbidden or slow."""
+"""Which folders are opened and which are refused; disks that are full, read-only or slow."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_capabilities_follow_the_options(tmp_path: Path) -> None:
     assert asyncio.run(opened()) is False
 
 
-def test_a_missing_folder_is_made_and_an_empty_one_is_used(tmp_path: Path) -> None:
+def test_a_missing_folder_is_created_and_an_empty_one_is_used(tmp_path: Path) -> None:
     for root in (tmp_path / "a" / "b", tmp_path / "c"):
         (tmp_path / "c").mkdir(exist_ok=True)
         with kit.connect(root) as store:
@@ -98,7 +98,7 @@ def test_a_missing_folder_is_made_and_an_empty_one_is_used(tmp_path: Path) -> No
         assert (root / "hansard.json").exists()
 
 
-def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(FormatMismatch, match="not a Hansard store") as caught:
         kit.connect(tmp_path)
@@ -106,7 +106,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValidationError, match="not a folder"):
         kit.connect(tmp_path / "file")
@@ -117,15 +117,15 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "x")
-    sign = tmp_path / "hansard.json"
-    sign.write_text(json.dumps({"store": "hansard", "format": 2, "new": True}))
+    format_file = tmp_path / "hansard.json"
+    format_file.write_text(json.dumps({"store": "hansard", "format": 2, "new": True}))
     with pytest.raises(FormatMismatch, match="install a newer one") as caught:
         kit.connect(tmp_path)
     assert (caught.value.found, caught.value.wanted) == ("2", "1")
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"store": 1}', "\udcff"])
-def test_a_damaged_sign_is_reported(tmp_path: Path, content: str) -> None:
+def test_a_damaged_format_file_is_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / "hansard.json").write_text(content, errors="surrogateescape")
     with pytest.raises(Corrupt, match=r"hansard\.json"):
         kit.connect(tmp_path)
@@ -145,7 +145,7 @@ def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
         assert len(store.check()) == 1
 
 
-def test_first_openings_at_once(tmp_path: Path) -> None:
+def test_processes_that_create_a_store_at_once(tmp_path: Path) -> None:
     root = tmp_path / "store"
     code = f"from hansard import sync; s = sync.connect('file://{root}'); s.append_message('c', 'user', 'x'); s.close()"
     started = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(6)]
@@ -170,7 +170,7 @@ def test_first_openings_at_once(tmp_path: Path) -> None:
         (errno.EIO, Unavailable),
     ],
 )
-def test_what_the_system_says_becomes_one_of_our_errors(number: int, kind: type[HansardError]) -> None:
+def test_an_os_error_becomes_one_of_our_errors(number: int, kind: type[HansardError]) -> None:
     with pytest.raises(kind) as caught, disk.map_errors():
         raise OSError(number, os.strerror(number), "/some/file")
     assert isinstance(caught.value.__cause__, OSError)
@@ -180,7 +180,7 @@ def test_what_the_system_says_becomes_one_of_our_errors(number: int, kind: type[
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_only_be_read(tmp_path: Path) -> None:
+def test_a_read_only_folder(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "x")
     for path in (tmp_path, *tmp_path.rglob("*")):
@@ -221,7 +221,7 @@ with sync.connect(sys.argv[1]) as store:
 """
 
 
-def test_a_disk_that_may_only_be_read(tmp_path: Path) -> None:
+def test_a_read_only_disk(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "x")
     subprocess.run([sys.executable, "-c", READ_ONLY, f"file://{tmp_path}"], check=True, timeout=60)
@@ -258,7 +258,7 @@ with sync.connect(sys.argv[1]) as store:
 
 
 @pytest.mark.parametrize("mode", ["delta", "snapshot"])
-def test_a_full_disk_takes_nothing_and_breaks_nothing(tmp_path: Path, mode: str) -> None:
+def test_a_full_disk_stores_nothing_and_damages_nothing(tmp_path: Path, mode: str) -> None:
     # A limit on the size of files cuts writes off in the middle, as a full disk does.
     path = kit.journal(tmp_path, "c")
     command = [sys.executable, "-B", "-c", FULL, f"file://{tmp_path}?mode={mode}", str(path), mode]
@@ -271,7 +271,7 @@ def test_a_full_disk_takes_nothing_and_breaks_nothing(tmp_path: Path, mode: str)
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_a_write_that_the_disk_does_not_confirm_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_the_disk_does_not_confirm_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.connect(tmp_path, durability="machine") as store:
         store.append_message("c", "user", "before")
         real, calls = os.fdatasync, []
@@ -332,7 +332,7 @@ with open(sys.argv[1]) as file:
 
 @contextmanager
 def holding(lock: Path) -> Iterator[Callable[[], object]]:
-    """Another process holds it, until what is yielded is called."""
+    """Another process holds the lock until the yielded function is called."""
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"held\n"
@@ -398,7 +398,7 @@ def test_the_event_loop_never_waits_for_a_lock_or_a_disk(tmp_path: Path) -> None
                 writing = asyncio.gather(*(store.append("c", [Message("user", "y")]) for _ in range(3)))
                 for _ in range(50):
                     await asyncio.sleep(0.005)
-                # A loop that waited itself would come here only when they had given up.
+                # A blocked loop would get here only after the writers had timed out.
                 assert not writing.done()
                 release()
                 await writing

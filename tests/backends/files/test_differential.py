@@ -1,7 +1,7 @@
-"""Against `memory`, by random operations, where files have more to get wrong than others.
+"""Compares files with `memory` by random operations.
 
-One handle writes deltas and the other snapshots, both remember next to nothing and write their journals anew at the
-slightest waste, and conversations move between agents. `HANSARD_EXAMPLES=500` looks longer.
+One handle writes deltas and the other snapshots. Both cache almost nothing and rewrite their journals at the slightest
+waste, and conversations move between agents. `HANSARD_EXAMPLES=500` runs more of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGENTS = st.sampled_from([None, "a0", "A0", "a1"])
 
 
 class Folder(Target):
-    """Opens in one mode, then in the other."""
+    """Opens the folder in one mode, then in the other."""
 
     def __init__(self, folder: Path) -> None:
         root = Path(tempfile.mkdtemp(dir=folder))

@@ -1,4 +1,4 @@
-"""Every call that a write makes to the system fails once, one after another: the state is the old or the new one."""
+"""Every system call of a write fails once, one after another: the state is the old or the new one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def seen(root: Path, mode: str) -> Any:
 
 
 class Faults:
-    """Makes the call of a number fail, and counts them."""
+    """Makes the call of one number fail, and counts calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails_at: int, number: int) -> None:
         self.calls = 0
@@ -124,7 +124,7 @@ def test_a_write_happens_or_not_whatever_fails(tmp_path: Path, mode: str, write:
 
 
 def _fails_well(root: Path, mode: str, write: str, fails_at: int, expected: tuple[Any, Any]) -> bool:
-    """Whether the call of that number was made at all."""
+    """Whether the call of that number was made."""
     error: HansardError | None = None
     with connect(root, mode) as store:
         with failing(fails_at, (errno.ENOSPC, errno.EIO)[fails_at % 2]) as faults:
@@ -132,21 +132,23 @@ def _fails_well(root: Path, mode: str, write: str, fails_at: int, expected: tupl
                 WRITES[write](store)
             except HansardError as raised:
                 error = raised
-        # Others see what it left, and it sees the same itself.
+        # Other handles see the same state as the handle that failed.
         found = seen(root, mode)
         assert (state(store), state(store.user("u")), state(store.tenant("t"))) == found
     if write != "erase":
-        # Erasing is many writes; each of them happens or not.
+        # Erasing is many writes; each of them is atomic on its own.
         assert found in expected, f"{write} is half done after call {fails_at}: {error}"
         if error is None:
             assert found == expected[1]
         elif isinstance(error, Unavailable) and error.outcome == "not_applied":
-            assert found == expected[0], f"{write} happened after call {fails_at}, and said it did not: {error}"
+            assert found == expected[0], (
+                f"{write} happened after call {fails_at}, but was reported as not applied: {error}"
+            )
     with connect(root, mode) as store:
         with contextlib.suppress(HansardError):
             WRITES[write](store)
         store.purge()
         assert store.check() == []
         assert kit.contents(store, "d") == ["x"]
-        store.append_message("c", "user", "goes on")
+        store.append_message("c", "user", "still writable")
     return faults.calls >= fails_at

@@ -1,4 +1,4 @@
-"""The index lies beside the journals, and may be lost, stale, damaged or unusable: answers stay right."""
+"""The index may be lost, stale, damaged or unusable: answers stay right."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def fill(root: Path) -> object:
 
 
 def edit(path: Path, old: bytes, new: bytes) -> None:
-    """As a person does who knows how the checksums are made."""
+    """Changes lines and recomputes their checksums."""
     found = [line[: line.rindex(b',"check"')] + b"}" for line in path.read_bytes().splitlines()]
     changed = [line.replace(old, new) for line in found]
     assert changed != found
     path.write_bytes(b"".join(line_format.make_line(line, number) for number, line in enumerate(changed, 1)))
 
 
-# --- losing it --------------------------------------------------------------------------------------------------------
+# --- losing the index -------------------------------------------------------------------------------------------------
 
 
 def damage(path: Path, at: int = 5000) -> None:
@@ -99,7 +99,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_losing_it_changes_no_answer(tmp_path: Path, loss: str) -> None:
+def test_losing_the_index_changes_no_answer(tmp_path: Path, loss: str) -> None:
     expected = fill(tmp_path)
     LOSSES[loss](tmp_path / "default")
     with kit.connect(tmp_path, Clock()) as store:
@@ -113,7 +113,7 @@ def test_losing_it_changes_no_answer(tmp_path: Path, loss: str) -> None:
 
 
 @pytest.mark.parametrize("loss", ["no cache", "no index"])
-def test_losing_it_under_an_open_store_changes_no_answer(tmp_path: Path, loss: str) -> None:
+def test_losing_the_index_under_an_open_store_changes_no_answer(tmp_path: Path, loss: str) -> None:
     fill(tmp_path)
     with kit.connect(tmp_path) as store, kit.connect(tmp_path) as other:
         assert other.list_conversations(limit=1).items
@@ -124,7 +124,7 @@ def test_losing_it_under_an_open_store_changes_no_answer(tmp_path: Path, loss: s
         assert store.list_conversations(limit=1).items[0].id == "c5"
 
 
-def test_a_newer_format_is_left_to_the_newer_version(tmp_path: Path) -> None:
+def test_an_index_of_a_newer_format_is_not_changed(tmp_path: Path) -> None:
     fill(tmp_path)
     set_format(index_of(tmp_path), 99)
     before = index_of(tmp_path).read_bytes()
@@ -134,7 +134,7 @@ def test_a_newer_format_is_left_to_the_newer_version(tmp_path: Path) -> None:
     assert index_of(tmp_path).read_bytes() == before
 
 
-def test_what_earlier_versions_kept_there_goes(tmp_path: Path) -> None:
+def test_files_of_earlier_versions_are_removed(tmp_path: Path) -> None:
     fill(tmp_path)
     cache = tmp_path / "default" / "_cache"
     shutil.rmtree(cache)
@@ -146,7 +146,7 @@ def test_what_earlier_versions_kept_there_goes(tmp_path: Path) -> None:
     assert sorted(path.name for path in cache.iterdir()) == ["behind", "index.sqlite"]
 
 
-def test_what_the_index_has_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_in_the_index_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path)
     read: list[bytes] = []
     real = JournalReplay.apply
@@ -179,10 +179,10 @@ def test_little_memory_changes_no_answer(tmp_path: Path) -> None:
         assert len(store.admin.tenants()) == 21
 
 
-# --- what others change -----------------------------------------------------------------------------------------------
+# --- changes by others ------------------------------------------------------------------------------------------------
 
 
-def test_what_was_edited_by_hand_is_read_at_once(tmp_path: Path) -> None:
+def test_a_journal_edited_by_hand_is_read_at_once(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "first word")
         store.append_message("c", "user", "second word")
@@ -193,10 +193,10 @@ def test_what_was_edited_by_hand_is_read_at_once(tmp_path: Path) -> None:
             assert new.decode() in kit.contents(store, "c")
         kit.journal(tmp_path, "c").unlink()
         assert store.get_conversation("c") is None
-        assert store.list_conversations().items == [], "it was read, and so the index knows"
+        assert store.list_conversations().items == [], "reading it has updated the index"
 
 
-def test_what_was_edited_by_hand_is_listed_after_the_next_opening(tmp_path: Path) -> None:
+def test_a_journal_edited_by_hand_is_listed_after_the_next_opening(tmp_path: Path) -> None:
     fill(tmp_path)
     with kit.connect(tmp_path) as store:
         store.update_conversation("c1", title="before")
@@ -210,19 +210,19 @@ def test_what_was_edited_by_hand_is_listed_after_the_next_opening(tmp_path: Path
         assert len(store.list_conversations(user_id="u2", limit=100).items) == 49
 
 
-def test_a_journal_put_there_or_taken_away_by_hand(tmp_path: Path) -> None:
+def test_a_journal_added_or_removed_by_hand(tmp_path: Path) -> None:
     fill(tmp_path)
-    aside = tmp_path / "aside.jsonl"
-    kit.journal(tmp_path, "c0", "a0").rename(aside)
+    elsewhere = tmp_path / "aside.jsonl"
+    kit.journal(tmp_path, "c0", "a0").rename(elsewhere)
     with kit.connect(tmp_path) as store:
         assert store.get_conversation("c0") is None
         assert len(store.list_conversations(user_id="u0", limit=100).items) == 49
-    aside.rename(kit.journal(tmp_path, "c0", "a2"))
+    elsewhere.rename(kit.journal(tmp_path, "c0", "a2"))
     with kit.connect(tmp_path) as store:
         assert kit.contents(store, "c0") == ["in 0"]
         assert len(store.list_conversations(user_id="u0", limit=100).items) == 50
         store.append_message("c0", "user", "back")
-    assert kit.journal(tmp_path, "c0", "a0").exists(), "a writer puts it where it belongs"
+    assert kit.journal(tmp_path, "c0", "a0").exists(), "a writer moves it to its folder"
 
 
 def test_a_listing_sees_what_another_handle_writes(tmp_path: Path) -> None:
@@ -265,12 +265,12 @@ store.append("c", [Message("user", sys.argv[2])])
 
 
 def kill(root: Path, content: str) -> None:
-    """A process adds a message and is killed before the index has it."""
+    """A process appends a message and is killed before the index has it."""
     command = [sys.executable, "-c", KILLED, f"file://{root}?durability=process", content]
     assert subprocess.run(command, check=False, timeout=60).returncode == 7
 
 
-def test_a_kill_between_journal_and_index_is_healed_by_whoever_reads(tmp_path: Path) -> None:
+def test_a_kill_between_journal_and_index_is_repaired_by_a_reader(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "one")
         store.append_message("d", "user", "x")
@@ -284,7 +284,7 @@ def test_a_kill_between_journal_and_index_is_healed_by_whoever_reads(tmp_path: P
         assert store.check() == []
 
 
-def test_a_kill_between_journal_and_index_is_healed_by_the_next_opening(tmp_path: Path) -> None:
+def test_a_kill_between_journal_and_index_is_repaired_by_the_next_opening(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "one")
         store.append_message("d", "user", "x")
@@ -294,7 +294,7 @@ def test_a_kill_between_journal_and_index_is_healed_by_the_next_opening(tmp_path
         assert store.stats().messages == 3
 
 
-def test_a_blob_that_the_index_does_not_know_of_stays(tmp_path: Path) -> None:
+def test_a_blob_that_only_a_journal_refers_to_stays(tmp_path: Path) -> None:
     picture = "QUJD" * 40
     with kit.connect(tmp_path, limits=Limits(blob_bytes=64)) as store:
         store.append("c", [Message("user", "x")])
@@ -306,18 +306,18 @@ def test_a_blob_that_the_index_does_not_know_of_stays(tmp_path: Path) -> None:
         assert store.delete_conversation("c").blobs == 1
 
 
-# --- what `check` says of it ------------------------------------------------------------------------------------------
+# --- check ------------------------------------------------------------------------------------------------------------
 
 SPOILED = {
-    "a place": ("UPDATE messages SET offset = offset + 1 WHERE id = 'm2'", "default/c: the index differs from"),
+    "an offset": ("UPDATE messages SET offset = offset + 1 WHERE id = 'm2'", "default/c: the index differs from"),
     "a missing message": ("DELETE FROM messages WHERE id = 'm2'", "default/c: the index differs from"),
-    "a head": ("UPDATE conversations SET head = replace(head, 'plain', 'other')", "default/c: the index differs from"),
+    "a state": ("UPDATE conversations SET head = replace(head, 'plain', 'other')", "default/c: the index differs from"),
     "nonsense": ("UPDATE conversations SET head = '[nonsense' WHERE name = 'c'", "index.sqlite: the index is damaged"),
 }
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_check_tells_of_an_index_that_says_something_else(tmp_path: Path, how: str) -> None:
+def test_a_check_reports_an_index_that_differs(tmp_path: Path, how: str) -> None:
     sql, expected = SPOILED[how]
     with kit.connect(tmp_path) as store:
         store.create_conversation("c", title="plain")
@@ -335,7 +335,7 @@ def test_a_check_tells_of_an_index_that_says_something_else(tmp_path: Path, how:
         assert store.check() == []
 
 
-def test_a_check_tells_of_an_index_that_is_behind(tmp_path: Path) -> None:
+def test_a_check_reports_an_index_that_is_behind(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "one")
         store.list_conversations()
@@ -346,7 +346,7 @@ def test_a_check_tells_of_an_index_that_is_behind(tmp_path: Path) -> None:
         assert store.check() == []
 
 
-# --- a writer tells the index later -----------------------------------------------------------------------------------
+# --- lines that are not in the index yet ------------------------------------------------------------------------------
 
 KILLED_LATER = """
 import os, sys
@@ -362,7 +362,7 @@ def marks(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "default" / "_cache" / "behind").iterdir())
 
 
-def test_what_a_killed_writer_did_not_tell_the_index_is_listed_at_once(tmp_path: Path) -> None:
+def test_lines_of_a_killed_writer_are_listed_at_once(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "one")
         store.append_message("d", "user", "x")
@@ -376,7 +376,7 @@ def test_what_a_killed_writer_did_not_tell_the_index_is_listed_at_once(tmp_path:
         assert found(store, "more") == ["more 0", "more 1", "more 2"]
 
 
-def test_what_another_process_deleted_does_not_come_back(tmp_path: Path) -> None:
+def test_data_that_another_process_deleted_does_not_come_back(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store, kit.connect(tmp_path) as other:
         store.append_message("c", "user", "one")
         store.append_message("d", "user", "x")
@@ -390,7 +390,7 @@ def test_what_another_process_deleted_does_not_come_back(tmp_path: Path) -> None
         assert {each.id for each in store.list_conversations().items} == {"e", "f"}
 
 
-def test_the_index_is_told_after_many_writes(tmp_path: Path) -> None:
+def test_the_index_is_updated_after_many_writes(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         for number in range(journals._UNSAVED + 10):
             store.append_message(f"c{number % 7}", "user", str(number))
@@ -400,7 +400,7 @@ def test_the_index_is_told_after_many_writes(tmp_path: Path) -> None:
         assert store.stats().messages == journals._UNSAVED + 10
 
 
-def test_a_mark_that_cannot_be_made_fails_no_write(tmp_path: Path) -> None:
+def test_a_mark_that_cannot_be_written_fails_no_write(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "one")
         assert len(store.list_conversations().items) == 1
@@ -477,8 +477,8 @@ DELETIONS: dict[str, Callable[[sync.Store], object]] = {
 
 
 @pytest.mark.parametrize("how", DELETIONS)
-def test_what_was_deleted_is_in_no_index(tmp_path: Path, how: str) -> None:
-    """Neither at once, nor when another process that knew it closes."""
+def test_deleted_data_is_in_no_index(tmp_path: Path, how: str) -> None:
+    """Neither at once, nor after another process that had it in memory closes."""
     with kit.connect(tmp_path) as store:
         store.append("c", [Message("user", str(number), id=str(number)) for number in range(30)])
         store.append_message("d", "user", "x")
@@ -491,7 +491,7 @@ def test_what_was_deleted_is_in_no_index(tmp_path: Path, how: str) -> None:
     assert b"PIN" not in kit.everything(tmp_path)
 
 
-def test_a_purge_takes_what_the_index_said_of_titles(tmp_path: Path) -> None:
+def test_a_purge_removes_old_titles_from_the_index(tmp_path: Path) -> None:
     fill(tmp_path)
     with kit.connect(tmp_path) as store:
         store.update_conversation("c7", title="a title to forget")
@@ -509,7 +509,7 @@ def test_the_latest_deletion_counts_whatever_the_order_of_lines() -> None:
     assert state.tombstones == {"d": now}
 
 
-def test_a_lock_that_keeps_a_deletion_from_its_end_is_told_of_as_unknown(
+def test_a_deletion_that_a_lock_interrupts_is_reported_as_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with kit.connect(tmp_path) as store:
@@ -537,7 +537,7 @@ def test_a_journal_of_a_newer_format_keeps_blobs_but_fails_no_deletion(tmp_path:
         store.append("d", [Message("user", "x")])
         edit(kit.journal(tmp_path, "d"), b'"hansard":1', b'"hansard":9')
         receipt = store.delete_conversation("c")
-        assert (receipt.conversations, receipt.blobs) == (1, 0), "who knows what d refers to"
+        assert (receipt.conversations, receipt.blobs) == (1, 0), "d may refer to the blob"
 
 
 # --- search -----------------------------------------------------------------------------------------------------------
@@ -548,7 +548,7 @@ def found(store: sync.Store, query: str) -> list[str]:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_losing_it_changes_no_search(tmp_path: Path, loss: str) -> None:
+def test_losing_the_index_changes_no_search(tmp_path: Path, loss: str) -> None:
     fill(tmp_path)
     with kit.connect(tmp_path) as store:
         assert found(store, "17 OR 18") == ["in 17", "in 18"]
@@ -584,7 +584,7 @@ def test_a_rewritten_journal_is_not_analysed_again(tmp_path: Path) -> None:
     assert (last, indexed) == (21, 20)
 
 
-def test_what_was_edited_by_hand_is_found_after_a_reindex(tmp_path: Path) -> None:
+def test_a_journal_edited_by_hand_is_found_after_a_reindex(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "a parcel")
         assert found(store, "parcel") == ["a parcel"]
@@ -607,7 +607,7 @@ def test_terms_of_another_version_are_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["a message", "the conversation", "all messages"])
-def test_the_words_of_what_was_deleted_are_in_no_index(tmp_path: Path, how: str) -> None:
+def test_the_words_of_deleted_messages_are_in_no_index(tmp_path: Path, how: str) -> None:
     with kit.connect(tmp_path) as store:
         for number in range(30):
             store.append_message("d", "user", f"parcel {number}")
@@ -626,7 +626,7 @@ def test_the_words_of_what_was_deleted_are_in_no_index(tmp_path: Path, how: str)
     assert b"swordfish" not in kit.everything(tmp_path)
 
 
-# --- its SQL ----------------------------------------------------------------------------------------------------------
+# --- SQL --------------------------------------------------------------------------------------------------------------
 
 
 def test_every_query_is_used() -> None:
@@ -650,7 +650,7 @@ def test_a_listing_walks_an_index_and_sorts_nothing(tmp_path: Path, sort: str, o
     assert "USING INDEX by_" in described, described
 
 
-# --- what is kept in mind ---------------------------------------------------------------------------------------------
+# --- caches -----------------------------------------------------------------------------------------------------------
 
 
 def title_of(store: sync.Store) -> str | None:
@@ -659,7 +659,7 @@ def title_of(store: sync.Store) -> str | None:
     return found.title
 
 
-def test_a_journal_that_is_as_it_was_is_read_without_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_journal_is_read_without_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.connect(tmp_path) as store:
         store.create_conversation("c", title="one")
         with monkeypatch.context() as patched:

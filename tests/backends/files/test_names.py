@@ -1,4 +1,4 @@
-"""No id leaves its folder, meets another's file, or is a name that some system keeps for itself."""
+"""No id names a file outside its folder, the file of another id, or a name that a system reserves."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_writers_in_several_processes(tmp_path: Path, mode: str) -> None:
         processes.verify(store, writers)
 
 
-# A writer that does a bit of everything, and says before and after each step what it does.
+# A writer that does a bit of everything, and prints each step before and after it.
 MANY = """
 import base64, itertools, random, sys
 from hansard import Limits, Message, sync
@@ -85,7 +85,7 @@ for step in itertools.count():
 
 @pytest.mark.timeout(120 + 10 * KILLS)
 @pytest.mark.parametrize("mode", MODES)
-def test_whatever_is_going_on_when_a_process_is_killed(tmp_path: Path, mode: str) -> None:
+def test_a_process_killed_during_any_operation(tmp_path: Path, mode: str) -> None:
     root = tmp_path / "store"
     chance = random.Random(3)
     url = f"file://{root}?mode={mode}&durability=process"
@@ -104,7 +104,7 @@ def test_whatever_is_going_on_when_a_process_is_killed(tmp_path: Path, mode: str
 
 
 def _must_be_sound(root: Path, chance: random.Random) -> None:
-    """Opens by itself, and nothing of what was begun stays half done."""
+    """The store opens, and no operation is half done."""
     with kit.connect(root) as store:
         listed = {each.id: each for each in store.list_conversations(limit=100).items}
         for id in (f"c{number}" for number in range(4)):
@@ -126,7 +126,7 @@ def _must_be_sound(root: Path, chance: random.Random) -> None:
                 store.delete_conversation(f"c{number}")
             store.purge()
             blobs = [path for path in (root / "default" / "_blobs").rglob("*") if path.is_file()]
-            # What a killed writer was about to rename goes an hour later.
+            # Temporary files of a killed writer are removed an hour later.
             assert [path for path in blobs if path.suffix != ".tmp"] == []
             assert kit.journals(root) == []
 
@@ -147,7 +147,7 @@ for _ in range(int(sys.argv[2])):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_readers_see_whole_batches_while_it_moves_between_folders(tmp_path: Path, mode: str) -> None:
+def test_readers_see_whole_batches_while_a_journal_moves_between_folders(tmp_path: Path, mode: str) -> None:
     url = f"file://{tmp_path}?mode={mode}&durability=process"
     with sync.connect(url) as store:
         store.append("c", [{"role": "user", "content": "x"} for _ in range(3)])
@@ -198,7 +198,7 @@ with sync.connect(url, limits=Limits(blob_bytes=64)) as store:
 """
 
 
-def test_nobody_removes_a_blob_that_another_process_is_about_to_need(tmp_path: Path) -> None:
+def test_no_blob_is_removed_while_another_process_is_about_to_refer_to_it(tmp_path: Path) -> None:
     url = f"file://{tmp_path}?durability=process"
     started = [subprocess.Popen([sys.executable, "-c", BLOBS, url, str(seed)]) for seed in range(3)]
     assert [process.wait(120) for process in started] == [0, 0, 0]

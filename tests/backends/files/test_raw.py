@@ -1,4 +1,4 @@
-"""What really lies in the folder, read past the store."""
+"""The files in the folder, read without the store."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_snapshot_replaces_the_file_whole(tmp_path: Path) -> None:
                 assert found[-1]["conversation"]["message_count"] == number + 1
                 store.update_conversation("c", title=f"{number}")
                 assert path.stat().st_ino != os.fstat(held.fileno()).st_ino
-                assert held.read().count(b"\n") == len(found), "who has it open keeps the old one, whole"
+                assert held.read().count(b"\n") == len(found), "a reader that has it open keeps the whole old file"
     assert [each.name for each in path.parent.iterdir()] == ["c.jsonl"], "nothing temporary stays"
 
 
@@ -87,7 +87,7 @@ def test_snapshots_of_neighbouring_states_differ_in_few_lines(tmp_path: Path) ->
         store.update_message("c", "m7", content="changed")
         changed = kit.journal(tmp_path, "c").read_text().splitlines()
     differ = [number for number, pair in enumerate(zip(after, changed, strict=True)) if pair[0] != pair[1]]
-    assert differ == [8, 22], "the message, and the head at the end"
+    assert differ == [8, 22], "the message, and the last line"
 
 
 @pytest.mark.parametrize("first", MODES)
@@ -144,12 +144,12 @@ def test_a_conversation_moves_with_its_agent(tmp_path: Path, mode: str) -> None:
             assert [each.agent_id for each in other.list_conversations().items] == [agent]
         assert kit.contents(store, "c") == ["x", "y", "y", "y", "y"]
         assert store.check() == []
-    assert not (tmp_path / "default" / "one").exists(), "an empty folder goes"
+    assert not (tmp_path / "default" / "one").exists(), "an empty folder is removed"
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("how", ["message", "clear", "conversation", "branch", "user", "tenant"])
-def test_what_is_deleted_is_in_no_file(tmp_path: Path, mode: str, how: str) -> None:
+def test_deleted_data_is_in_no_file(tmp_path: Path, mode: str, how: str) -> None:
     secret = "secret-xyzzy"
     with kit.connect(tmp_path, mode=mode) as store:
         store.append("c", [Message("user", "before", id="a"), Message("user", secret, id="b")], user_id="u", title="t")
@@ -182,11 +182,11 @@ def test_a_deleted_conversation_leaves_a_hash_and_nothing_else(tmp_path: Path) -
     assert kit.journals(tmp_path) == []
     for word in (b"corrected", b"they talked", b'"c"', b"m1", b'"v":1'):
         assert word not in kit.everything(tmp_path)
-    ledger = kit.lines(tmp_path / "default" / "_tenant.jsonl")
-    assert [line["tombstones"] for line in ledger if "tombstones" in line]
+    log = kit.lines(tmp_path / "default" / "_tenant.jsonl")
+    assert [line["tombstones"] for line in log if "tombstones" in line]
 
 
-def test_records_lie_in_the_space_of_their_owner(tmp_path: Path) -> None:
+def test_records_are_stored_in_the_space_of_their_owner(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.records.put(["n"], "k", {"v": 1})
         store.user("U 1").records.put(["n"], "k", b"\0\xff")
@@ -207,7 +207,7 @@ def test_a_blob_is_a_file_named_by_its_hash(tmp_path: Path) -> None:
         assert [problem.what for problem in store.check()] == ["its content does not have the hash in its name"]
 
 
-def test_nobody_reads_other_files_as_blobs(tmp_path: Path) -> None:
+def test_other_files_cannot_be_read_as_blobs(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     with kit.connect(tmp_path / "store") as store:
         store.blobs.put(b"x")
@@ -216,7 +216,7 @@ def test_nobody_reads_other_files_as_blobs(tmp_path: Path) -> None:
                 store.blobs.get(name)
 
 
-def test_waste_is_left_out_when_there_is_much_of_it(tmp_path: Path) -> None:
+def test_a_journal_with_much_waste_is_rewritten(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "x", id="m", status="in_progress")
         for number in range(300):
@@ -229,6 +229,6 @@ def test_waste_is_left_out_when_there_is_much_of_it(tmp_path: Path) -> None:
         assert store.check() == []
 
 
-def test_the_format_is_written_down(tmp_path: Path) -> None:
+def test_the_folder_records_its_format(tmp_path: Path) -> None:
     kit.connect(tmp_path).close()
     assert json.loads((tmp_path / "hansard.json").read_text()) == {"store": "hansard", "format": 1}

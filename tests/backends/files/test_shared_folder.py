@@ -1,4 +1,4 @@
-"""Many threads on one store, copies while others write, and folders that go away."""
+"""Many threads on one store, backups while others write, and folders that disappear."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hansard.testing import processes
 
 
 def run(threads: list[Callable[[], object]], seconds: float) -> None:
-    """Each again and again, all at once. The first error ends it."""
+    """Runs every function in a loop, all at once. The first error ends them."""
     end = time.monotonic() + seconds
     errors: list[BaseException] = []
 
@@ -104,7 +104,7 @@ READERS: dict[str, Callable[[sync.Store], object]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs(tmp_path: Path, reader: str) -> None:
+def test_a_reader_of_a_moving_conversation_holds_no_lock_that_its_writer_needs(tmp_path: Path, reader: str) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("other", "user", "x")
         store.append_message("c", "user", "x")
@@ -127,7 +127,7 @@ def test_who_waits_for_a_moving_conversation_holds_nothing_that_its_writer_needs
         assert store.check() == []
 
 
-def test_a_lock_that_a_dead_process_left_keeps_nobody(tmp_path: Path) -> None:
+def test_a_lock_file_of_a_dead_process_blocks_no_reader(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         store.append_message("c", "user", "x")
         store.records.put(["n"], "k", 1, conversation_id="c")
@@ -138,7 +138,7 @@ def test_a_lock_that_a_dead_process_left_keeps_nobody(tmp_path: Path) -> None:
         assert store.list_conversations().items == []
 
 
-def test_a_tenant_goes_when_nobody_writes_to_it(tmp_path: Path) -> None:
+def test_a_tenant_is_deleted_when_no_writer_holds_it(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store, ThreadPoolExecutor(3) as pool:
         store.append_message("c", "user", "x")
         tenant = cast("FilesBackend", store.backend).storage.common.tenant("default")
@@ -146,14 +146,14 @@ def test_a_tenant_goes_when_nobody_writes_to_it(tmp_path: Path) -> None:
             going = [pool.submit(store.admin.delete_tenant, "default") for _ in range(2)]
             with pytest.raises(TimeoutError):
                 going[0].result(timeout=0.5)
-            # What is written now must lie where the next writer looks for it.
+            # The tenant still exists while a writer holds it.
             assert kit.contents(store, "c") == ["x"]
         assert sum(each.result().conversations for each in going) == 1
         assert [path.name for path in tmp_path.iterdir()] == ["hansard.json"]
 
 
 @pytest.mark.parametrize(("mode", "durability"), [("delta", "machine"), ("snapshot", "process")])
-def test_tenants_that_go_and_come_back_while_others_write(tmp_path: Path, mode: str, durability: str) -> None:
+def test_tenants_deleted_and_created_again_while_others_write(tmp_path: Path, mode: str, durability: str) -> None:
     chance = random.Random(7)
     copies = iter(range(1_000_000))
     limits = Limits(blob_bytes=64)
@@ -187,17 +187,17 @@ def test_tenants_that_go_and_come_back_while_others_write(tmp_path: Path, mode: 
         assert store.check() == []
     for path in tmp_path.glob("copy*"):
         with kit.connect(path) as store:
-            store.purge()  # a deletion that was under way is in the copy as far as it was
+            store.purge()  # an unfinished deletion is copied as it is
             assert store.check() == []
 
 
-def test_a_purge_leaves_what_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_keeps_files_that_are_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.connect(tmp_path) as store:
         store.blobs.put(b"x")
         folder = next((tmp_path / "default" / "_blobs").iterdir())
         temporary = folder / "another.tmp"
         temporary.write_bytes(b"y")
-        os.utime(temporary, (0, 0))  # as a blob that is kept only as long as it is needed
+        os.utime(temporary, (0, 0))  # like a blob without a retention
         store.purge()
         assert temporary.exists()
         monkeypatch.setattr(maintenance, "_OLD", -60.0)
@@ -205,14 +205,14 @@ def test_a_purge_leaves_what_is_being_written(tmp_path: Path, monkeypatch: pytes
         assert not temporary.exists()
 
 
-def test_who_adds_a_blob_does_not_wait_for_a_look_at_everything(
+def test_adding_a_blob_does_not_wait_for_a_comparison_of_all_journals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, may_go_on = threading.Event(), threading.Event()
     compare = Catalog._compare
 
     def slowly(catalog: Catalog) -> None:
-        # As if a look at very many conversations were under way.
+        # As if very many conversations were compared.
         started.set()
         assert may_go_on.wait(PATIENCE)
         compare(catalog)
@@ -298,7 +298,7 @@ def test_a_copy_while_others_write(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("copy*.tmp"))
 
 
-def test_reading_makes_nothing(tmp_path: Path) -> None:
+def test_reading_creates_nothing(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         other = store.tenant("other")
         assert other.get_conversation("c") is None
@@ -315,10 +315,10 @@ def test_reading_makes_nothing(tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir()] == ["hansard.json"]
         store.append_message("c", "user", "x")
         assert store.get_conversation("d") is None
-        assert not list(tmp_path.rglob("d.*")), "no lock for what does not exist"
+        assert not list(tmp_path.rglob("d.*")), "no lock without a conversation"
 
 
-def test_a_folder_that_is_taken_away_is_not_made_again(tmp_path: Path) -> None:
+def test_a_removed_folder_is_not_created_again(tmp_path: Path) -> None:
     with kit.connect(tmp_path / "store") as store:
         store.append_message("c", "user", "x")
         shutil.rmtree(tmp_path / "store")
@@ -346,8 +346,8 @@ os.waitpid(child, 0)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 @pytest.mark.parametrize("name", ["t", "t/_locks", "t/a"])
-def test_a_link_that_leads_nowhere_is_told_of(tmp_path: Path, name: str) -> None:
-    """As when a folder was moved to a disk that is not there now."""
+def test_a_broken_link_is_reported(tmp_path: Path, name: str) -> None:
+    """As when a folder was moved to a disk that is not mounted."""
     with kit.connect(tmp_path / "store") as store:
         store.tenant("t").append_message("c", "user", "x", agent_id="a")
         folder = tmp_path / "store" / name
@@ -355,7 +355,7 @@ def test_a_link_that_leads_nowhere_is_told_of(tmp_path: Path, name: str) -> None
         folder.symlink_to(tmp_path / "elsewhere")
         store.tenant("t").append_message("c", "user", "y")
         (tmp_path / "elsewhere").rename(tmp_path / "gone")
-        with pytest.raises(Unavailable, match="a link that leads nowhere"):
+        with pytest.raises(Unavailable, match="broken link"):
             store.tenant("t").append_message("d", "user", "z", agent_id="a")
         (tmp_path / "gone").rename(tmp_path / "elsewhere")
         assert kit.contents(store.tenant("t"), "c") == ["x", "y"]

@@ -1,4 +1,4 @@
-"""The storage under operations: what it locks, when it makes files, and when it runs an operation again."""
+"""The storage under operations: what it locks, when it creates files, and when it runs an operation again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hello(id: str) -> Append:
     return Append((Draft(Message("user", "hello", id, format="text"), "hello", 5, True),), NewConversation())
 
 
-def test_an_operation_that_is_refused_makes_no_files(tmp_path: Path) -> None:
+def test_a_refused_operation_creates_no_files(tmp_path: Path) -> None:
     with kit.connect(tmp_path) as store:
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(NotFound):
@@ -45,7 +45,7 @@ def test_an_operation_that_is_refused_makes_no_files(tmp_path: Path) -> None:
         assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_who_is_overtaken_by_a_creation_decides_again(tmp_path: Path) -> None:
+def test_an_operation_overtaken_by_a_creation_runs_again(tmp_path: Path) -> None:
     states: list[Any] = []
 
     with kit.connect(tmp_path) as store, kit.connect(tmp_path) as other:

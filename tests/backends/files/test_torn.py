@@ -55,7 +55,7 @@ def test_cut_off_at_every_byte_of_the_last_line(tmp_path: Path, write: str) -> N
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
-def test_the_next_writer_takes_the_torn_tail_away(tmp_path: Path, share: float) -> None:
+def test_the_next_writer_cuts_off_a_torn_tail(tmp_path: Path, share: float) -> None:
     begin(tmp_path)
     path = kit.journal(tmp_path, "c")
     sound = path.read_bytes()
@@ -95,7 +95,7 @@ def test_a_conversation_cut_off_in_its_first_line_does_not_exist(tmp_path: Path)
 
 
 def test_blocks_that_were_never_written_are_a_torn_tail(tmp_path: Path) -> None:
-    # After a crash of the machine a file may be as long as it should be, with nothing in it.
+    # After a crash of the machine a file may have its full length, but empty blocks.
     begin(tmp_path)
     path = kit.journal(tmp_path, "c")
     sound = path.read_bytes()
@@ -146,7 +146,7 @@ def test_a_missing_or_moved_line_is_damage(tmp_path: Path) -> None:
             kit.contents(store, "c")
 
 
-def test_a_flipped_bit_anywhere_is_never_taken_for_data(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_never_read_as_data(tmp_path: Path) -> None:
     begin(tmp_path)
     path = kit.journal(tmp_path, "c")
     with kit.connect(tmp_path) as store:
@@ -185,7 +185,7 @@ def test_a_damaged_snapshot_is_never_served(tmp_path: Path) -> None:
             store.append_message("c", "user", f"{number}")
     path = kit.journal(tmp_path, "c")
     lines = path.read_bytes().splitlines(keepends=True)
-    # A snapshot arrives whole or not at all, so a part of one is no crash of ours.
+    # A snapshot is complete or not there, so part of one is damage.
     for part in (b"".join(lines[:-1]), b"".join(lines[:3]), b"".join(lines)[:-30]):
         path.write_bytes(part)
         with kit.connect(tmp_path) as store:
@@ -194,7 +194,7 @@ def test_a_damaged_snapshot_is_never_served(tmp_path: Path) -> None:
             assert store.check() != []
 
 
-def test_a_journal_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
+def test_a_journal_with_the_name_of_another_is_reported(tmp_path: Path) -> None:
     begin(tmp_path)
     kit.journal(tmp_path, "d").write_bytes(kit.journal(tmp_path, "c").read_bytes())
     with kit.connect(tmp_path) as store:
@@ -204,7 +204,7 @@ def test_a_journal_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["_tenant.jsonl", "_records/_common.jsonl"])
-def test_what_lies_beside_is_cut_off_and_damaged_alike(tmp_path: Path, name: str) -> None:
+def test_small_journals_are_cut_off_and_damaged_alike(tmp_path: Path, name: str) -> None:
     with kit.connect(tmp_path) as store:
         store.records.put(["n"], "a", 1)
         store.append_message("c", "user", "x", id="m")
@@ -234,8 +234,10 @@ def test_what_lies_beside_is_cut_off_and_damaged_alike(tmp_path: Path, name: str
             call()
 
 
-def test_a_line_that_is_being_written_is_not_there_yet(tmp_path: Path) -> None:
-    """Readers meet a journal while others add to it byte by byte, tear it, and mend it: that is never damage."""
+def test_a_line_that_is_being_written_is_ignored(tmp_path: Path) -> None:
+    """Readers read a journal while another process writes lines in pieces, tears and repairs them: that is never
+    damage.
+    """
     begin(tmp_path)
     path = kit.journal(tmp_path, "c")
     with kit.connect(tmp_path) as store:

@@ -148,7 +148,7 @@ def _replay(path: Path, fresh: Callable[[], R]) -> tuple[list[Problem], R | None
     return [problem] if is_torn else [], state
 
 
-# --- tenant data -----------------------------------------------------------------------------------------------------
+# --- tenant data ------------------------------------------------------------------------------------------------------
 
 
 def _check_tenant_data(tenant: Tenant) -> Iterator[Problem]:

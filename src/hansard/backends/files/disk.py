@@ -128,7 +128,7 @@ class Disk:
         except FileExistsError:
             if path.is_symlink() and not path.exists():
                 # Not FileNotFoundError, which callers retry: retrying does not help here.
-                raise NotADirectoryError(errno.ENOTDIR, "a link that leads nowhere", str(path)) from None
+                raise NotADirectoryError(errno.ENOTDIR, "a broken link", str(path)) from None
         self.sync_folder(path.parent)
 
     def append(self, fd: int, at: int, data: bytes) -> None:

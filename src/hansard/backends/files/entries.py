@@ -190,7 +190,7 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
     return Raw(_encode(stored))
 
 
-# --- changes ---------------------------------------------------------------------------------------------------------
+# --- changes ----------------------------------------------------------------------------------------------------------
 
 
 def set_state(entry: JournalEntry, before: ConversationState | None, after: ConversationState) -> None:

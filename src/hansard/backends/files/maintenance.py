@@ -25,7 +25,7 @@ _OLD = 3600.0
 """Age in seconds after which a temporary file is known to be left over."""
 
 
-# --- tenants ---------------------------------------------------------------------------------------------------------
+# --- tenants ----------------------------------------------------------------------------------------------------------
 
 
 def tenants(common: SharedResources) -> list[Tenant]:
