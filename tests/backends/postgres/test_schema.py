@@ -127,7 +127,7 @@ def test_all_text_sorts_by_code_point(place: str) -> None:
 
 HOT: dict[str, tuple[Any, ...]] = {
     "lock_conversation": ("t", "c7"),
-    "find_lanes": ("t", "c7"),
+    "find_branches": ("t", "c7"),
     "find_heads": ("t", ["c7", "c8"]),
     "find_messages": ("t", "c7", ["m7-1"]),
     "read_runs": ("t", "c7", [1], [0], [1 << 60]),
@@ -138,7 +138,7 @@ HOT: dict[str, tuple[Any, ...]] = {
     "remove_runs": ("t", "c7", [1], [0], [1 << 60]),
     "wipe_messages": ("t", "c7"),
     "wipe_everything": ("t", "c7"),
-    "read_lines": ("t", "c7", [1], 0, 100, 1 << 40),
+    "read_segments": ("t", "c7", [1], 0, 100, 1 << 40),
     "find_records": ("t", "", [b"n\0"], ["k"]),
     "find_tombstones": ("t", ["x"]),
     "find_blobs": ("t", ["x"]),
@@ -153,7 +153,7 @@ HOT: dict[str, tuple[Any, ...]] = {
     "queued": ("t", "", 0, 0, None, 100, 1000, 1),
     "queued_tenants": (),
     "search_places": ("t", "c7"),
-    "forget_strays": ("t", "c7", 100),
+    "delete_strays": ("t", "c7", 100),
     "count_strays": ("t", "c7", 100, None),
     "count_queued": (100,),
     "queue_message": ("t", "c7", 1, 1),

@@ -513,7 +513,7 @@ def test_strays_are_found_page_by_page(target: Target, monkeypatch: pytest.Monke
             one = PostgresConnection.one
 
             async def spied(self: PostgresConnection, name: str, *values: Any) -> Any:
-                if name in ("forget_strays", "count_strays"):
+                if name in ("delete_strays", "count_strays"):
                     assert values[2] == 3
                     seen.append(1)
                 return await one(self, name, *values)

@@ -100,7 +100,7 @@ async def index_some(
     made = await run_in_thread(_entries, tenant, there)
     done = await engine.write_once(tenant, lambda link: _index(link, tenant, made)) if made else 0
     if gone:
-        done += await engine.write_once(tenant, lambda link: link.run("forget_queued", tenant, *rows.columns(gone, 3)))
+        done += await engine.write_once(tenant, lambda link: link.run("delete_queued", tenant, *rows.columns(gone, 3)))
     if len(there) + len(gone) < len(found):
         # The rest exceeded the limit: it comes next.
         last = there[-1] if there else found[-1]
@@ -177,7 +177,7 @@ async def _queue_page(work: Work, after: str) -> tuple[str | None, int]:
 
 async def _drop_strays(work: Work, after: tuple[str, str]) -> tuple[str, str] | None:
     """Removes strays of the next conversations; returns the last of them, None if there was none."""
-    row = await work.link.one("forget_strays", *after, _PAGE)
+    row = await work.link.one("delete_strays", *after, _PAGE)
     return (row[0], row[1]) if row else None
 
 

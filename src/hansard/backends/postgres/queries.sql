@@ -1,22 +1,22 @@
 -- lock_conversation --
--- A conversation for a writer. Its branches are read afterwards, by a statement that sees what the last writer left.
+-- Locks a conversation for a writer, which reads the branches afterwards, with a newer snapshot.
 SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
     message_count, version, branch, expires_at, archived_at, seq, buried, largest, line, stamp
 FROM hansard.conversations WHERE tenant = $1 AND id = $2 FOR UPDATE;
 
 -- find_conversation --
--- The same for a reader, who needs neither its branches nor a lock.
+-- The same for a reader: without branches and without a lock.
 SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, updated_at, last_message_at,
     message_count, version, branch, expires_at, archived_at
 FROM hansard.conversations WHERE tenant = $1 AND id = $2;
 
--- find_lanes --
+-- find_branches --
 -- The branches of a conversation, as JSON.
 SELECT json_agg(json_build_array(id, line, lines, uptos, count, parent, from_seq, created_at))
 FROM hansard.branches WHERE tenant = $1 AND conversation = $2;
 
 -- find_heads --
--- Conversations with their branches, on one snapshot.
+-- Conversations with their branches, in one snapshot.
 SELECT c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
     c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, c.seq, c.buried, c.largest,
     c.line, c.stamp,
@@ -26,8 +26,8 @@ FROM hansard.conversations c WHERE c.tenant = $1 AND c.id = ANY($2::text[]);
 
 -- append --
 -- The appends of many callers to conversations that exist. Each conversation is saved, and its messages are inserted,
--- only while its stamp is the one that its writers knew, and no tombstone stops them; locks are taken in the order of
--- ids. Gives the ids of those that were saved.
+-- only if its stamp is the one that its writers read, and no tombstone stops them; locks are taken in the order of
+-- ids. Returns the ids of the saved conversations.
 WITH given AS (
     SELECT * FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[],
         $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
@@ -61,7 +61,7 @@ WITH given AS (
 SELECT ARRAY(SELECT id FROM saved), pg_notify($28::text, $29::text);
 
 -- append_one --
--- The same for one message, undated, to one conversation; nothing when it was not saved.
+-- The same for one message without a given time. Returns no row when it was not saved.
 WITH saved AS (
     UPDATE hansard.conversations SET stamp = $4, user_id = $5, updated_at = $6, last_message_at = $7, active_at = $8,
         message_count = $9, version = $10, seq = $11, largest = $12
@@ -79,7 +79,7 @@ FROM saved
 RETURNING pg_notify($26::text, $27::text);
 
 -- begin --
--- The appends of many callers to conversations that they make: each unless it exists. Returns the ids of those made.
+-- The appends of many callers to new conversations. Returns the ids of those created; the others existed.
 WITH made AS (
     INSERT INTO hansard.conversations (tenant, id, user_id, agent_id, audit_id, title, metadata, summary, created_at,
         updated_at, last_message_at, active_at, message_count, version, branch, expires_at, archived_at, seq, buried,
@@ -115,7 +115,7 @@ WITH made AS (
 SELECT ARRAY(SELECT id FROM made), pg_notify($32::text, $33::text);
 
 -- insert_conversation --
--- A new conversation; nothing when the id is taken.
+-- Inserts a conversation. Returns no row when the id is in use.
 INSERT INTO hansard.conversations (tenant, id, user_id, agent_id, audit_id, title, metadata, summary, created_at,
     updated_at, last_message_at, active_at, message_count, version, branch, expires_at, archived_at, seq, buried,
     largest, line, stamp)
@@ -123,14 +123,14 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 ON CONFLICT DO NOTHING;
 
 -- save_conversation --
--- Everything of a conversation that can change.
+-- Saves all columns of a conversation that can change.
 UPDATE hansard.conversations SET user_id = $3, agent_id = $4, audit_id = $5, title = $6, metadata = $7, summary = $8,
     created_at = $9, updated_at = $10, last_message_at = $11, active_at = $12, message_count = $13, version = $14,
     branch = $15, expires_at = $16, archived_at = $17, seq = $18, buried = $19, largest = $20, line = $21, stamp = $22
 WHERE tenant = $1 AND id = $2;
 
 -- save_branch --
--- A branch, new or as it now is.
+-- Inserts or updates a branch.
 INSERT INTO hansard.branches (tenant, conversation, id, line, lines, uptos, count, parent, from_seq, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (tenant, conversation, id) DO UPDATE
@@ -138,7 +138,7 @@ SET line = excluded.line, lines = excluded.lines, uptos = excluded.uptos, count 
     parent = excluded.parent, from_seq = excluded.from_seq, created_at = excluded.created_at;
 
 -- save_counts --
--- The counts of branches that appends have changed.
+-- Saves the counts of branches after appends.
 UPDATE hansard.branches b SET count = given.count
 FROM unnest($2::text[], $3::text[], $4::bigint[]) AS given (conversation, id, count)
 WHERE b.tenant = $1 AND b.conversation = given.conversation AND b.id = given.id;
@@ -162,8 +162,8 @@ AS m (conversation, line, seq, id, role, format, body, size, created_at, partici
     pinned);
 
 -- find_messages --
--- Messages by id, as far as they exist. The OFFSET keeps the planner to one look into the index per id: a join without
--- statistics, or `= ANY`, may compare each message with each of many ids.
+-- Existing messages by id. The OFFSET makes the planner use one index lookup per id: without statistics, a join or
+-- `= ANY` may compare each message with each of many ids.
 SELECT m.* FROM unnest($3::text[]) AS wanted (id)
 CROSS JOIN LATERAL (
     SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
@@ -171,7 +171,7 @@ CROSS JOIN LATERAL (
 ) AS m;
 
 -- read_messages --
--- The same for a reader, who may not see the conversation.
+-- The same for a reader, if it may see the conversation.
 SELECT m.* FROM hansard.conversations c, unnest($3::text[]) AS wanted (id)
 CROSS JOIN LATERAL (
     SELECT line, seq, id, role, format, body, created_at, extra FROM hansard.messages
@@ -181,17 +181,17 @@ WHERE c.tenant = $1 AND c.id = $2 AND (c.expires_at IS NULL OR c.expires_at > $4
     AND ($5::text IS NULL OR c.user_id = $5);
 
 -- save_message --
--- What an update can change of a message.
+-- Saves the columns of a message that an update can change.
 UPDATE hansard.messages SET format = $5, body = $6, size = $7, extra = $8, pinned = $9
 WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
 
 -- save_extra --
--- The same where the content stays.
+-- The same without the content.
 UPDATE hansard.messages SET extra = $5, pinned = $6
 WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4;
 
 -- read_runs --
--- The messages of runs: of each line, those behind one seq and up to another.
+-- The messages of runs: for each segment, those after one seq up to another.
 SELECT m.line, m.seq, m.id, m.role, m.format, m.body, m.created_at, m.extra
 FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS run (line, after, upto, place)
 JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = run.line AND m.seq > run.after
@@ -199,7 +199,7 @@ JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = ru
 ORDER BY run.place, m.seq;
 
 -- newest_of_runs --
--- The same, only so many of the last ones.
+-- The newest messages of runs, up to a limit.
 SELECT * FROM (
     SELECT m.*, run.place FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY
         AS run (line, after, upto, place)
@@ -213,15 +213,15 @@ SELECT * FROM (
 ORDER BY place, seq;
 
 -- count_runs --
--- How many messages each run has, and the first and last seq of them.
+-- The number of messages in each run, with their first and last seq.
 SELECT count(m.seq), coalesce(min(m.seq), 0), coalesce(max(m.seq), 0)
 FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY AS run (line, after, upto, place)
 LEFT JOIN hansard.messages m ON m.tenant = $1 AND m.conversation = $2 AND m.line = run.line AND m.seq > run.after
     AND m.seq <= run.upto
 GROUP BY run.place ORDER BY run.place;
 
--- read_lines --
--- Messages of all lines in the order of seq. Those with which the bodies have passed a size come without their body.
+-- read_segments --
+-- Messages of all segments in the order of seq. Once the bodies exceed a size, later rows have no body.
 SELECT line, seq, id, role, format, CASE WHEN sum(size) OVER (ORDER BY seq) - size < $6 THEN body END, created_at, extra
 FROM (
     SELECT m.* FROM unnest($3::bigint[]) AS part (line)
@@ -235,8 +235,8 @@ FROM (
 ORDER BY seq;
 
 -- last_time_without --
--- The time of the last message of a conversation that is left without these ids and these runs. From the end of each
--- line that its branches read, it looks at no more than what goes, and one.
+-- The time of the newest message that remains without these ids and runs. On each segment that a branch reads, it scans
+-- backwards over the removed messages and one more.
 SELECT m.created_at FROM (
     SELECT DISTINCT unnest(b.lines || b.line) AS line FROM hansard.branches b WHERE b.tenant = $1 AND b.conversation = $2
 ) AS part
@@ -250,7 +250,8 @@ CROSS JOIN LATERAL (
 ORDER BY m.seq DESC LIMIT 1;
 
 -- remove_messages --
--- Messages by their places, with their uses of blobs and what search has of them. Gives how many went, and the blobs.
+-- Deletes messages by segment and seq, with their references to blobs and their search data. Returns the number of
+-- messages, and the blobs.
 WITH released AS (
     DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
     WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = gone.line AND u.seq = gone.seq
@@ -269,7 +270,7 @@ WITH released AS (
 SELECT (SELECT count(*) FROM removed), ARRAY(SELECT sha256 FROM released);
 
 -- remove_runs --
--- The same for all messages of runs.
+-- The same for whole runs.
 WITH released AS (
     DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS run (line, after, upto)
     WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = run.line AND u.seq > run.after AND u.seq <= run.upto
@@ -288,8 +289,8 @@ WITH released AS (
 SELECT (SELECT count(*) FROM removed), ARRAY(SELECT sha256 FROM released);
 
 -- wipe_messages --
--- All messages and summaries of a conversation, with their uses of blobs and what search has of them. Gives how many
--- messages, summaries and records went, and the blobs.
+-- Deletes all messages and summaries of a conversation, with their references to blobs and their search data. Returns
+-- the numbers of messages, summaries and records, and the blobs.
 WITH released AS (DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = $2 RETURNING sha256),
     indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2),
     noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2),
@@ -298,7 +299,7 @@ WITH released AS (DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversati
 SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM forgotten), 0::bigint, ARRAY(SELECT sha256 FROM released);
 
 -- wipe_everything --
--- The same, with the conversation itself, its branches, and the records that belong to it.
+-- The same, including the conversation, its branches and its records.
 WITH released AS (DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = $2 RETURNING sha256),
     indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2),
     noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2),
@@ -311,7 +312,7 @@ SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM forgotten), (SELECT
     ARRAY(SELECT sha256 FROM released);
 
 -- insert_summary --
--- A summary, after those that the conversation has.
+-- Adds a summary as the newest of its conversation.
 INSERT INTO hansard.summaries (tenant, conversation, number, branch, from_seq, to_seq, text, model, prompt_id,
     token_count, created_at)
 SELECT $1, $2, 1 + coalesce(max(number), 0), $3, $4, $5, $6, $7, $8, $9, $10
@@ -335,23 +336,23 @@ JOIN hansard.records r ON r.tenant = $1 AND r.owner = $2 AND r.namespace = wante
 LEFT JOIN hansard.conversations c ON c.tenant = r.tenant AND c.id = r.conversation;
 
 -- lock_records --
--- Keeps others from changing records that exist.
+-- Locks existing records against changes.
 SELECT 1 FROM hansard.records r JOIN unnest($3::bytea[], $4::text[]) AS wanted (namespace, key) USING (namespace, key)
 WHERE r.tenant = $1 AND r.owner = $2 ORDER BY r.namespace, r.key FOR UPDATE OF r;
 
 -- hold_conversations --
--- Keeps conversations from being deleted, but not from being appended to, and returns those that exist.
+-- Locks conversations against deletion, but not against appends. Returns those that exist.
 SELECT id, user_id, expires_at FROM hansard.conversations
 WHERE tenant = $1 AND id = ANY($2::text[]) ORDER BY id FOR KEY SHARE;
 
 -- save_record --
--- An existing, locked record. Updated in place, so that writers that wait for its lock find it.
+-- Updates a locked record in place, so that writers waiting for its lock find it.
 UPDATE hansard.records SET value = $5, data = $6, revision = $7, created_at = $8, updated_at = $9, expires_at = $10,
     conversation = $11
 WHERE tenant = $1 AND owner = $2 AND namespace = $3 AND key = $4;
 
 -- insert_record --
--- A new record; nothing if another writer was first.
+-- Inserts a record. Returns no row if another writer was first.
 INSERT INTO hansard.records (tenant, owner, namespace, key, value, data, revision, created_at, updated_at, expires_at,
     conversation)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -363,15 +364,15 @@ DELETE FROM hansard.records r USING unnest($3::bytea[], $4::text[]) AS gone (nam
 WHERE r.tenant = $1 AND r.owner = $2 AND r.namespace = gone.namespace AND r.key = gone.key;
 
 -- delete_records_of_owner --
--- The records of a user's own space.
+-- Deletes the records of a user's view.
 DELETE FROM hansard.records WHERE tenant = $1 AND owner = $2;
 
 -- record_owners --
--- Users with records of their own.
+-- Users with records in their view.
 SELECT DISTINCT owner FROM hansard.records WHERE tenant = $1 AND owner > '' ORDER BY owner;
 
 -- delete_expired_records --
--- Records whose time is over, over all tenants.
+-- Deletes expired records of all tenants.
 DELETE FROM hansard.records r USING (
     SELECT tenant, owner, namespace, key FROM hansard.records WHERE expires_at <= $1 LIMIT $2
 ) AS old
@@ -379,30 +380,30 @@ WHERE r.tenant = old.tenant AND r.owner = old.owner AND r.namespace = old.namesp
     AND r.expires_at <= $1;
 
 -- keep_blobs --
--- Bytes, once; kept for longer if they are there. Who refers to a blob, or drops it, locks it first.
+-- Stores blobs, or keeps existing ones for longer. Callers must lock a blob before they refer to it or drop it.
 INSERT INTO hansard.blobs AS b (tenant, sha256, keep_until, data)
 SELECT $1, given.sha256, $4, given.data FROM unnest($2::text[], $3::bytea[]) AS given (sha256, data) ORDER BY given.sha256
 ON CONFLICT (tenant, sha256) DO UPDATE SET keep_until = greatest(b.keep_until, $4);
 
 -- lock_blobs --
--- Keeps others from dropping blobs, or from referring to them.
+-- Locks blobs against removal and new references.
 SELECT sha256 FROM hansard.blobs WHERE tenant = $1 AND sha256 = ANY($2::text[]) ORDER BY sha256 FOR UPDATE;
 
 -- use_blobs --
--- Messages refer to blobs.
+-- Adds references from messages to blobs.
 INSERT INTO hansard.blob_uses (tenant, conversation, line, seq, sha256)
 SELECT DISTINCT $1, used.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[])
     AS used (conversation, line, seq, sha256)
 ON CONFLICT DO NOTHING;
 
 -- release_blobs --
--- Messages at these places refer to nothing any longer.
+-- Deletes the references of messages by segment and seq.
 DELETE FROM hansard.blob_uses u USING unnest($3::bigint[], $4::bigint[]) AS gone (line, seq)
 WHERE u.tenant = $1 AND u.conversation = $2 AND u.line = gone.line AND u.seq = gone.seq
 RETURNING u.sha256;
 
 -- drop_blobs --
--- Blobs that are locked, unless something needs them.
+-- Deletes locked blobs that are not referred to and need not be kept.
 DELETE FROM hansard.blobs b WHERE b.tenant = $1 AND b.sha256 = ANY($2::text[]) AND b.keep_until <= $3
     AND NOT EXISTS (SELECT 1 FROM hansard.blob_uses u WHERE u.tenant = b.tenant AND u.sha256 = b.sha256);
 
@@ -411,31 +412,31 @@ DELETE FROM hansard.blobs b WHERE b.tenant = $1 AND b.sha256 = ANY($2::text[]) A
 SELECT sha256, data FROM hansard.blobs WHERE tenant = $1 AND sha256 = ANY($2::text[]);
 
 -- missing_blobs --
--- Those of these hashes for which there is no blob.
+-- The hashes without a blob.
 SELECT wanted.sha256 FROM unnest($2::text[]) AS wanted (sha256)
 WHERE NOT EXISTS (SELECT 1 FROM hansard.blobs b WHERE b.tenant = $1 AND b.sha256 = wanted.sha256);
 
 -- damaged_blobs --
--- The blobs of a tenant, or of all, whose bytes have another hash.
+-- The blobs of a tenant, or of all, whose bytes do not match their hash.
 SELECT tenant, sha256 FROM hansard.blobs
 WHERE ($1::text IS NULL OR tenant = $1) AND encode(sha256(data), 'hex') <> sha256 ORDER BY tenant, sha256;
 
 -- unused_blobs --
--- Blobs that are not referred to and need not be kept, over all tenants.
+-- Blobs of all tenants that are not referred to and need not be kept.
 SELECT b.tenant, b.sha256 FROM hansard.blobs b WHERE b.keep_until <= $1
     AND NOT EXISTS (SELECT 1 FROM hansard.blob_uses u WHERE u.tenant = b.tenant AND u.sha256 = b.sha256) LIMIT $2;
 
--- bury --
--- Tombstones; of two times the later one stays.
+-- add_tombstones --
+-- Adds tombstones; an existing one keeps the later time.
 INSERT INTO hansard.tombstones AS t (tenant, digest, at) SELECT $1, unnest($2::text[]), $3
 ON CONFLICT (tenant, digest) DO UPDATE SET at = greatest(t.at, excluded.at);
 
 -- find_tombstones --
--- Those of these hashes that were buried, and when.
+-- The tombstones with these hashes, and their times.
 SELECT digest, at FROM hansard.tombstones WHERE tenant = $1 AND digest = ANY($2::text[]);
 
 -- delete_old_tombstones --
--- Tombstones that are no longer needed, over all tenants.
+-- Deletes expired tombstones of all tenants.
 DELETE FROM hansard.tombstones WHERE at <= $1;
 
 -- add_usage --
@@ -463,7 +464,7 @@ FROM hansard.usage WHERE tenant = $1 AND day >= $2 AND day < $3 ORDER BY day, us
 DELETE FROM hansard.usage WHERE tenant = $1 AND user_id = $2;
 
 -- participations --
--- Messages of a participant of kind `user` in conversations that can be seen.
+-- Messages of a participant of kind `user` in visible conversations.
 SELECT m.conversation, m.id FROM hansard.messages m
 JOIN hansard.conversations c ON c.tenant = m.tenant AND c.id = m.conversation
 WHERE m.tenant = $1 AND left(m.participant, 256) = left($2, 256) AND m.participant = $2 AND m.participant_kind = 'user'
@@ -471,15 +472,15 @@ WHERE m.tenant = $1 AND left(m.participant, 256) = left($2, 256) AND m.participa
 LIMIT $5;
 
 -- stamps --
--- What a watcher looks at: whether conversations have changed.
+-- The stamps of conversations, by which watchers notice changes.
 SELECT id, stamp FROM hansard.conversations WHERE tenant = $1 AND id = ANY($2::text[]);
 
 -- expired_conversations --
--- Conversations whose time is over, over all tenants.
+-- Expired conversations of all tenants.
 SELECT tenant, id FROM hansard.conversations WHERE expires_at <= $1 LIMIT $2;
 
 -- list_tenants --
--- Tenants that hold anything: each is one step along an index.
+-- Tenants with data, each found by one step along an index.
 WITH RECURSIVE tenants AS (
     SELECT ''::text COLLATE "C" AS tenant
     UNION ALL
@@ -493,7 +494,7 @@ WITH RECURSIVE tenants AS (
 SELECT tenant FROM tenants WHERE tenant > '' ORDER BY tenant;
 
 -- conversations_after --
--- A page of conversations after a place.
+-- A page of conversations after a position.
 SELECT tenant, id FROM hansard.conversations
 WHERE ($1::text IS NULL OR tenant = $1) AND (tenant, id) > ($2, $3) ORDER BY tenant, id LIMIT $4;
 
@@ -521,7 +522,7 @@ SELECT
         AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'hansard.conversations'::regclass));
 
 -- delete_tenant_messages --
--- What belongs to these conversations of a tenant.
+-- Deletes the data of these conversations of a tenant.
 WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[])),
     noted AS (DELETE FROM hansard.search_queue WHERE tenant = $1 AND conversation = ANY($2::text[]))
 DELETE FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[]);
@@ -543,7 +544,7 @@ DELETE FROM hansard.blob_uses WHERE tenant = $1 AND conversation = ANY($2::text[
 DELETE FROM hansard.conversations WHERE tenant = $1 AND id = ANY($2::text[]);
 
 -- delete_tenant_records --
--- What a tenant holds outside conversations.
+-- Deletes the data of a tenant outside conversations.
 DELETE FROM hansard.records WHERE tenant = $1;
 
 -- lock_tenant_blobs --
@@ -559,18 +560,18 @@ DELETE FROM hansard.usage WHERE tenant = $1;
 DELETE FROM hansard.tombstones WHERE tenant = $1;
 
 -- search_state --
--- What the index was built by, and how many messages of a tenant are not in it, up to a bound.
+-- The version that built the index, and the number of messages of a tenant that it lacks, up to a limit.
 SELECT version, (SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue WHERE tenant = $1 LIMIT $2) AS tail)
 FROM hansard.search_state;
 
 -- save_search_state --
--- What the index was built by, and what it is being filled by.
+-- Saves the versions that built the index and that fill it now.
 UPDATE hansard.search_state SET version = $1, filling = $2;
 
 -- queued --
--- The next messages of a tenant to be indexed, behind a place, and of these conversations or of all; none where others
--- fill the index. Those with which the bodies have passed a size come without their body. `mark` is another one after
--- each change of a message.
+-- The next messages of a tenant to be indexed, after a position, of these conversations or of all; none while another
+-- version fills the index. Once the bodies exceed a size, later rows have no body. `mark` changes with each update of a
+-- message.
 SELECT q.line, q.seq, m.id, m.role, m.format, CASE WHEN sum(m.size) OVER (ORDER BY q.conversation, q.line, q.seq) - m.size
     < $7 THEN m.body END, m.created_at, m.extra, q.conversation, m.mark, c.user_id
 FROM (
@@ -589,10 +590,10 @@ LEFT JOIN LATERAL (
 ORDER BY q.conversation, q.line, q.seq;
 
 -- index_messages --
--- Messages with their terms, which leave the queue: those that are as they were when the terms were made, in
--- conversations that are not being changed. Writers that change one wait until this is committed. One that was
--- changed after this statement began to look has another stamp under its lock: that, too, is left for the next time,
--- as is what another process has locked in the queue, or has just taken from there.
+-- Indexes messages and removes them from the queue, if they are unchanged since their terms were computed and their
+-- conversation is not locked. Writers to such a conversation wait for this commit. Left for the next pass: messages
+-- whose conversation has another stamp under its lock, and those that another process has locked in the queue or
+-- removed.
 WITH state AS MATERIALIZED (
     SELECT 1 FROM hansard.search_state WHERE filling = $2 FOR SHARE
 ), held AS MATERIALIZED (
@@ -623,8 +624,8 @@ WITH state AS MATERIALIZED (
 )
 SELECT count(*) FROM given;
 
--- forget_queued --
--- What waits to be indexed, and is gone.
+-- delete_queued --
+-- Deletes queue entries of deleted messages.
 DELETE FROM hansard.search_queue q
 USING unnest($2::text[], $3::bigint[], $4::bigint[]) AS gone (conversation, line, seq)
 WHERE q.tenant = $1 AND q.conversation = gone.conversation AND q.line = gone.line AND q.seq = gone.seq
@@ -632,14 +633,14 @@ WHERE q.tenant = $1 AND q.conversation = gone.conversation AND q.line = gone.lin
         AND m.line = q.line AND m.seq = q.seq);
 
 -- queue_message --
--- A message that says something else now.
+-- Queues a message whose content has changed.
 WITH indexed AS (
     DELETE FROM hansard.search WHERE tenant = $1 AND conversation = $2 AND line = $3 AND seq = $4
 )
 INSERT INTO hansard.search_queue (tenant, conversation, line, seq) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
 
 -- queue_conversations --
--- All messages of conversations, to be indexed again; returns how many they are.
+-- Queues all messages of conversations to be indexed again; returns their number.
 WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation = ANY($2::text[])), given AS MATERIALIZED (
     SELECT tenant, conversation, line, seq FROM hansard.messages WHERE tenant = $1 AND conversation = ANY($2::text[])
 ), queued AS (
@@ -648,12 +649,12 @@ WITH indexed AS (DELETE FROM hansard.search WHERE tenant = $1 AND conversation =
 SELECT count(*) FROM given;
 
 -- lock_conversations_after --
--- A page of a tenant's conversations, kept from all others.
+-- Locks a page of a tenant's conversations.
 SELECT id FROM hansard.conversations WHERE tenant = $1 AND id > $2 ORDER BY id LIMIT $3 FOR UPDATE;
 
--- forget_strays --
--- What the index has of conversations that are gone, over all tenants: looks at the next so many conversations that it
--- has, and returns the last one. Over a large index, all at once would take longer than a statement may.
+-- delete_strays --
+-- Deletes index entries of deleted conversations of all tenants: checks the next page of indexed conversations and
+-- returns the last one. On a large index, all at once would exceed the statement timeout.
 WITH page AS MATERIALIZED (
     SELECT DISTINCT tenant, conversation FROM hansard.search WHERE (tenant, conversation) > ($1, $2)
     ORDER BY tenant, conversation LIMIT $3
@@ -665,7 +666,7 @@ WITH page AS MATERIALIZED (
 SELECT tenant, conversation FROM page ORDER BY tenant DESC, conversation DESC LIMIT 1;
 
 -- count_strays --
--- How many messages of such conversations there are, a page at a time too, behind the last conversation of the page.
+-- The number of index entries of deleted conversations, page by page, after the last conversation of a page.
 WITH page AS MATERIALIZED (
     SELECT DISTINCT tenant, conversation FROM hansard.search
     WHERE (tenant, conversation) > ($1, $2) AND ($4::text IS NULL OR tenant = $4)
@@ -678,11 +679,11 @@ SELECT tenant, conversation, (SELECT count(*) FROM gone JOIN hansard.search USIN
 FROM page ORDER BY tenant DESC, conversation DESC LIMIT 1;
 
 -- count_queued --
--- How many messages of all tenants are not in the index, up to a bound.
+-- The number of messages of all tenants that are not indexed, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue LIMIT $1) AS waiting;
 
 -- queued_tenants --
--- Tenants that have messages to be indexed: each is one step along an index.
+-- Tenants with messages to be indexed, each found by one step along an index.
 WITH RECURSIVE tenants AS (
     (SELECT tenant FROM hansard.search_queue ORDER BY tenant LIMIT 1)
     UNION ALL
@@ -692,13 +693,13 @@ WITH RECURSIVE tenants AS (
 SELECT tenant FROM tenants WHERE tenant IS NOT NULL;
 
 -- search_places --
--- Where search has the messages of a conversation: in the index, or in the queue.
+-- The messages of a conversation in the index and in the queue.
 SELECT line, seq, true FROM hansard.search WHERE tenant = $1 AND conversation = $2
 UNION ALL
 SELECT line, seq, false FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2;
 
 -- other_terms --
--- Those of these messages that the index has with other terms, or at another time.
+-- The messages that are indexed with other terms or another time.
 SELECT s.line, s.seq FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[]) AS t (line, seq, created_at, terms)
 JOIN hansard.search s ON s.tenant = $1 AND s.conversation = $2 AND s.line = t.line AND s.seq = t.seq
 WHERE s.terms <> t.terms::tsvector OR s.created_at <> t.created_at;

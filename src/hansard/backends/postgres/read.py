@@ -276,7 +276,7 @@ async def rows_of(
     state = entry.state
     id = state.conversation.id
     segments = sorted({segment for branch in state.branches.values() for segment, _ in rules.segments(branch)})
-    found = await link.all("read_lines", tenant, id, segments, after_seq, limit, max_bytes)
+    found = await link.all("read_segments", tenant, id, segments, after_seq, limit, max_bytes)
     taken = [row for row in found if row[5] is not None]
     messages = await run_in_thread(rows.messages_of, taken, id)
     return [StoredRow(row[0], message) for row, message in zip(taken, messages, strict=True)]

@@ -173,7 +173,7 @@ def beginning_row(id: str, stamp: int, state: ConversationState, largest: int) -
 
 
 def state_of(row: Row, branches: str | None, where: str) -> ConversationState:
-    """Decodes the columns of `lock_conversation` and the JSON of `find_lanes`."""
+    """Decodes the columns of `lock_conversation` and the JSON of `find_branches`."""
     conversation = conversation_of(row, where)
     made = [_branch_of(branch, conversation.message_count) for branch in codec.decode(branches or "[]", where)]
     return ConversationState(conversation, row[15], {branch.id: branch for branch in made}, row[16])

@@ -55,7 +55,7 @@ class PostgresTransaction:
         if row is None:
             return cls(work, context, id, None)
         # A separate statement sees the changes of the last holder of the lock.
-        branches = await work.link.one("find_lanes", work.tenant, id)
+        branches = await work.link.one("find_branches", work.tenant, id)
         return cls(work, context, id, stamped_state_of(row, branches[0] if branches else None, work.tenant))
 
     @property
@@ -196,7 +196,7 @@ class PostgresTransaction:
     async def _save_tenant_data(self, changes: Changes) -> None:
         if changes.tombstones:
             now = to_micros(self.context.now)
-            await self._link.run("bury", self._work.tenant, list(changes.tombstones), now)
+            await self._link.run("add_tombstones", self._work.tenant, list(changes.tombstones), now)
         await tenant_data.add_usage(self._work, changes.usage)
         if changes.records:
             await tenant_data.save_records(self._work, self.context, changes.records, self._records)

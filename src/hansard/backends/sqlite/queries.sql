@@ -12,11 +12,11 @@ SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, up
 FROM conversations WHERE tenant = ? AND id = ?;
 
 -- find_pk --
--- The number of a conversation.
+-- The pk of a conversation.
 SELECT pk FROM conversations WHERE tenant = ? AND id = ?;
 
 -- find_place --
--- What a read of the active branch needs of its conversation.
+-- The columns of a conversation that a read of the active branch needs.
 SELECT c.pk, c.user_id, c.expires_at, c.message_count, c.largest, c.version, c.seq, b.line, b.path
 FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch
 WHERE c.tenant = ? AND c.id = ?;
@@ -34,38 +34,39 @@ INSERT INTO conversations (tenant, id, user_id, agent_id, audit_id, title, metad
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- save_conversation --
--- Everything of a conversation that can change.
+-- Saves all columns of a conversation that can change.
 UPDATE conversations SET user_id = ?, agent_id = ?, audit_id = ?, title = ?, metadata = ?, summary = ?, created_at = ?,
     updated_at = ?, last_message_at = ?, active_at = ?, message_count = ?, version = ?, branch = ?, expires_at = ?,
     archived_at = ?, seq = ?, buried = ?, largest = ?
 WHERE pk = ?;
 
 -- save_counters --
--- What an append changes of a conversation.
+-- Saves the columns of a conversation that an append changes.
 UPDATE conversations SET updated_at = ?, last_message_at = ?, active_at = ?, message_count = ?, version = ?, seq = ?,
     largest = ?
 WHERE pk = ?;
 
 -- save_branch --
--- A branch, new or as it now is.
+-- Inserts or updates a branch.
 INSERT INTO branches (line, conversation, id, path, count, parent, from_seq, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (conversation, id) DO UPDATE SET line = excluded.line, path = excluded.path, count = excluded.count,
     parent = excluded.parent, from_seq = excluded.from_seq, created_at = excluded.created_at;
 
 -- save_count --
--- The count of a branch that appends have changed.
+-- Saves the count of a branch after an append.
 UPDATE branches SET count = ? WHERE line = ?;
 
--- last_line --
--- The highest line that was ever given.
+-- last_segment --
+-- The highest segment number that was ever assigned.
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'branches';
 
--- reserve_line --
--- A segment that no branch owns: a branch row is created and removed, and AUTOINCREMENT never reuses its number.
+-- reserve_segment --
+-- Reserves a segment that no branch owns: a branch row is created and removed, and AUTOINCREMENT never reuses its
+-- number.
 INSERT INTO branches (line, conversation, id, created_at) VALUES (?, -1, '', 0);
 
--- release_line --
--- The other half of reserve_line.
+-- release_segment --
+-- The other half of reserve_segment.
 DELETE FROM branches WHERE conversation = -1;
 
 -- delete_branch --
@@ -77,12 +78,12 @@ DELETE FROM branches WHERE conversation = ? AND id = ?;
 DELETE FROM branches WHERE conversation = ?;
 
 -- insert_message --
--- One message, as most are. Python takes longer to bind a None than three values, so none is bound.
+-- Inserts a message without rare columns: in Python, binding a None takes longer than binding three values.
 INSERT INTO messages (key, conversation, id, role, format, body, created_at, extra)
 VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''));
 
 -- insert_rare_message --
--- One message with a participant, a scope or a pin.
+-- Inserts a message with a participant, a scope or a pin.
 INSERT INTO messages (key, conversation, id, role, format, body, created_at, extra, participant, scope, pinned)
 VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''), ?, ?, ?);
 
@@ -91,25 +92,25 @@ VALUES (?, ?, ?, ?, nullif(?, 'text'), ?, ?, nullif(?, ''), ?, ?, ?);
 SELECT key, id, role, format, body, created_at, extra FROM messages WHERE conversation = ? AND id = ?;
 
 -- save_message --
--- What an update can change of a message. The body stays where none is given.
+-- Saves the columns of a message that an update can change. The body stays if none is passed.
 UPDATE messages SET format = ?, body = coalesce(?, body), extra = ?, pinned = ? WHERE key = ?;
 
 -- tail --
--- The newest messages of a line, downwards from a key.
+-- The newest messages of a segment, downwards from a key.
 SELECT key, id, role, format, body, created_at, extra FROM messages
 WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?;
 
 -- head --
--- The oldest messages of a line, upwards from a key.
+-- The oldest messages of a segment, upwards from a key.
 SELECT key, id, role, format, body, created_at, extra FROM messages
 WHERE key > ? AND key < ? ORDER BY key LIMIT ?;
 
 -- times_between --
--- The messages of a run, newest first, as far as their times are asked for.
+-- The times of the messages of a run, newest first.
 SELECT key, id, created_at FROM messages WHERE key > ? AND key < ? ORDER BY key DESC;
 
 -- span_between --
--- How many messages a run has, and the keys of its first and last.
+-- The number of messages in a run, and the keys of its first and last.
 SELECT count(*), min(key), max(key) FROM messages WHERE key > ? AND key < ?;
 
 -- delete_between --
@@ -144,7 +145,7 @@ SELECT pk, namespace, key, value, revision, created_at, updated_at, expires_at, 
 WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 
 -- find_revision --
--- What a write has to know of the record that it replaces.
+-- The columns of a record that a write needs before it replaces the record.
 SELECT revision, created_at, expires_at, conversation FROM records
 WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 
@@ -153,7 +154,7 @@ WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 SELECT id, user_id, expires_at FROM conversations WHERE pk = ?;
 
 -- put_record --
--- A record, new or in the place of the old one: a row that shrinks leaves its room to the next.
+-- Inserts a record, or updates it in place.
 INSERT INTO records (tenant, owner, namespace, key, value, revision, created_at, updated_at, expires_at, conversation)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, owner, namespace, key) DO UPDATE SET
@@ -169,15 +170,15 @@ DELETE FROM records WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?
 DELETE FROM records WHERE conversation = ?;
 
 -- delete_records_of_owner --
--- The records of a user's own space.
+-- Deletes the records of a user's view.
 DELETE FROM records WHERE tenant = ? AND owner = ?;
 
 -- record_owners --
--- Users with records of their own.
+-- Users with records in their view.
 SELECT DISTINCT owner FROM records WHERE tenant = ? AND owner > '' ORDER BY owner;
 
 -- expired_records --
--- Records whose time is over.
+-- Expired records.
 SELECT pk FROM records WHERE expires_at <= ? LIMIT ?;
 
 -- delete_record_by_pk --
@@ -185,12 +186,12 @@ SELECT pk FROM records WHERE expires_at <= ? LIMIT ?;
 DELETE FROM records WHERE pk = ?;
 
 -- keep_blob --
--- Bytes, once; kept for longer if they are there.
+-- Stores a blob, or keeps an existing one for longer.
 INSERT INTO blobs (tenant, sha256, keep_until, data) VALUES (?, ?, ?, ?)
 ON CONFLICT (tenant, sha256) DO UPDATE SET keep_until = max(keep_until, excluded.keep_until);
 
 -- use_blob --
--- A message refers to a blob.
+-- Adds a reference from a message to a blob.
 INSERT OR IGNORE INTO blob_uses (message, blob)
 SELECT ?, pk FROM blobs WHERE tenant = ? AND sha256 = ?;
 
@@ -199,11 +200,11 @@ SELECT ?, pk FROM blobs WHERE tenant = ? AND sha256 = ?;
 SELECT DISTINCT blob FROM blob_uses WHERE message > ? AND message < ?;
 
 -- release_blobs_between --
--- A run of messages refers to nothing any longer.
+-- Deletes the references of a run of messages to blobs.
 DELETE FROM blob_uses WHERE message > ? AND message < ?;
 
 -- drop_blob --
--- A blob, unless something needs it.
+-- Deletes a blob that is not referred to and need not be kept.
 DELETE FROM blobs WHERE pk = ? AND keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = blobs.pk);
 
 -- find_blob --
@@ -218,17 +219,17 @@ SELECT pk, tenant, sha256, data FROM blobs WHERE tenant = coalesce(?, tenant) AN
 -- Blobs that are not referred to and need not be kept.
 SELECT pk FROM blobs WHERE keep_until <= ? AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob = blobs.pk) LIMIT ?;
 
--- bury --
--- A tombstone; of two times the later one stays.
+-- add_tombstone --
+-- Adds a tombstone; an existing one keeps the later time.
 INSERT INTO tombstones (tenant, digest, at) VALUES (?, ?, ?)
 ON CONFLICT (tenant, digest) DO UPDATE SET at = max(at, excluded.at);
 
 -- find_tombstone --
--- When something was deleted.
+-- The time of a tombstone.
 SELECT at FROM tombstones WHERE tenant = ? AND digest = ?;
 
 -- delete_old_tombstones --
--- Tombstones that are no longer needed.
+-- Deletes expired tombstones.
 DELETE FROM tombstones WHERE at <= ?;
 
 -- add_usage --
@@ -251,16 +252,16 @@ FROM usage WHERE tenant = ? AND day >= ? AND day < ? ORDER BY day, user_id, agen
 DELETE FROM usage WHERE tenant = ? AND user_id = ?;
 
 -- participations --
--- Messages of a participant, over a tenant.
+-- Messages of a participant in all conversations of a tenant.
 SELECT c.id, c.user_id, c.expires_at, m.id, m.extra FROM messages m JOIN conversations c ON c.pk = m.conversation
 WHERE m.participant = ? AND c.tenant = ?;
 
 -- expired_conversations --
--- Conversations whose time is over.
+-- Expired conversations.
 SELECT tenant, id FROM conversations WHERE expires_at <= ? LIMIT ?;
 
 -- list_tenants --
--- Tenants that hold anything.
+-- Tenants with data.
 SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs ORDER BY tenant;
 
 -- conversations_of_tenant --
@@ -274,7 +275,7 @@ SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596
 FROM conversations WHERE tenant = coalesce(?, tenant) GROUP BY 1, 2, 3;
 
 -- count_unindexed --
--- Messages of a tenant, or of all, that are not in the search index yet; of the first so many.
+-- Messages of a tenant, or of all, that are not in the search index yet, up to a limit.
 SELECT count(*) FROM (SELECT message FROM search_rows WHERE n > ? ORDER BY n LIMIT ?) r
 JOIN messages m ON m.key = r.message JOIN conversations c ON c.pk = m.conversation WHERE c.tenant = coalesce(?, c.tenant);
 
@@ -292,7 +293,7 @@ SELECT
 FROM (SELECT ? AS wanted);
 
 -- delete_tenant_records --
--- Everything outside conversations that a tenant holds.
+-- Deletes the data of a tenant outside conversations.
 DELETE FROM records WHERE tenant = ?;
 
 -- delete_tenant_blobs --
@@ -308,7 +309,7 @@ DELETE FROM usage WHERE tenant = ?;
 DELETE FROM tombstones WHERE tenant = ?;
 
 -- add_search_row --
--- A message that has arrived and is not indexed yet.
+-- Adds a new message to those that are not indexed yet.
 INSERT INTO search_rows (message) VALUES (?);
 
 -- add_search_rows --
@@ -316,33 +317,33 @@ INSERT INTO search_rows (message) VALUES (?);
 INSERT INTO search_rows (message) SELECT key FROM messages WHERE key BETWEEN ? AND ? ORDER BY key;
 
 -- search_state --
--- How far the index is, and how far the messages are.
+-- The last indexed row, and the last row of all.
 SELECT version, indexed, latest, lag, unclean, (SELECT max(n) FROM search_rows) FROM search_state WHERE one = 0;
 
 -- save_search_state --
--- What an index pass changes.
+-- Saves the state after an index pass.
 UPDATE search_state SET version = ?, indexed = ?, latest = ?, lag = ? WHERE one = 0;
 
 -- set_unclean --
--- Whether deleted terms may still lie in the index.
+-- Sets whether the index may still contain deleted terms.
 UPDATE search_state SET unclean = ? WHERE one = 0;
 
 -- to_index --
--- The next messages that are not indexed yet; NULLs for those that are gone already.
+-- The next messages to be indexed; NULLs for deleted ones.
 SELECT r.n, c.tenant, c.user_id, c.pk, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
 FROM search_rows r LEFT JOIN messages m ON m.key = r.message LEFT JOIN conversations c ON c.pk = m.conversation
 WHERE r.n > ? ORDER BY r.n LIMIT ?;
 
 -- add_search_entry --
--- The terms of a message.
+-- Indexes the terms of a message.
 INSERT INTO search (rowid, words, more, owner) VALUES (?, ?, ?, ?);
 
 -- remove_search_entry --
--- The same terms, taken out.
+-- Removes the terms of a message.
 INSERT INTO search (search, rowid, words, more, owner) VALUES ('delete', ?, ?, ?, ?);
 
 -- add_search_place --
--- Where a message is indexed.
+-- Stores where a message is indexed.
 INSERT INTO search_places (message, entry) VALUES (?, ?);
 
 -- find_search_place --
@@ -351,7 +352,7 @@ SELECT p.entry, c.user_id, c.pk FROM search_places p JOIN messages m ON m.key = 
 JOIN conversations c ON c.pk = m.conversation WHERE p.message = ?;
 
 -- indexed_between --
--- The indexed messages of a run, with what they were indexed under.
+-- The indexed messages of a run, with their index entries.
 SELECT p.entry, c.user_id, c.pk, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
 FROM search_places p JOIN messages m ON m.key = p.message JOIN conversations c ON c.pk = m.conversation
 WHERE p.message > ? AND p.message < ? ORDER BY p.entry;
@@ -362,15 +363,15 @@ SELECT p.entry, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
 FROM messages m JOIN search_places p ON p.message = m.key WHERE m.conversation = ? ORDER BY p.entry;
 
 -- delete_search_places --
--- A run of messages is no longer indexed.
+-- Deletes the places in the index of a run of messages.
 DELETE FROM search_places WHERE message > ? AND message < ?;
 
 -- delete_search_row --
--- A message that is no longer indexed. The last row stays, so that its number is never given again.
+-- Deletes the row of a message that is no longer indexed. The last row stays, so that its number is never reused.
 DELETE FROM search_rows WHERE n = ? AND n < (SELECT max(n) FROM search_rows);
 
 -- count_search_entries --
--- How many entries of a tenant match, up to a bound.
+-- The number of entries of a tenant that match, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?);
 
 -- find_search_tenant --
@@ -378,32 +379,32 @@ SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEE
 SELECT pk FROM search_tenants WHERE tenant = ?;
 
 -- add_search_tenant --
--- A tenant that is new to the index.
+-- Adds a tenant to the index.
 INSERT INTO search_tenants (tenant) VALUES (?);
 
 -- time_at_search_row --
--- The last message at or before a place in the order of arrival.
+-- The last message at or before a row, in the order of arrival.
 SELECT r.n, m.created_at FROM search_rows r JOIN messages m ON m.key = r.message
 WHERE r.n <= ? ORDER BY r.n DESC LIMIT 1;
 
 -- delete_search_tenant --
--- A tenant that is gone; nothing of it is indexed any longer.
+-- Deletes a tenant without index entries.
 DELETE FROM search_tenants WHERE tenant = ?;
 
 -- merge_search --
--- Merges segments of the index, a bounded number of pages: what was deleted goes.
+-- Merges segments of the index, up to a number of pages, which removes deleted terms.
 INSERT INTO search (search, rank) VALUES ('merge', ?);
 
 -- set_search_merging --
--- How many segments of one size the index merges as it is written; 0: none, until there are very many.
+-- Sets how many segments of one size the index merges during writes; 0: none, until there are very many.
 INSERT INTO search (search, rank) VALUES ('automerge', ?);
 
 -- empty_search --
--- Everything out of the index.
+-- Empties the index.
 INSERT INTO search (search) VALUES ('delete-all');
 
 -- empty_search_places --
--- Nothing is indexed.
+-- Deletes all places in the index.
 DELETE FROM search_places;
 
 -- empty_search_rows --
@@ -411,18 +412,18 @@ DELETE FROM search_places;
 DELETE FROM search_rows;
 
 -- refill_search_rows --
--- Every message waits to be indexed, in the order of time.
+-- Marks every message as not indexed, in the order of time.
 INSERT INTO search_rows (message) SELECT key FROM messages ORDER BY created_at, key;
 
 -- find_conversations_by_pk --
--- Conversations, of a JSON list, and the branches that are active.
+-- Conversations by a JSON list of pks, with their active branches.
 SELECT c.pk, c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
     c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, b.line, b.path
 FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
     CROSS JOIN branches b ON b.conversation = c.pk AND b.id = c.branch;
 
 -- not_listed_for_search --
--- Messages that the index does not know of.
+-- Messages without a row for the index.
 SELECT m.id, c.tenant, c.id FROM messages m JOIN conversations c ON c.pk = m.conversation
 WHERE c.tenant = coalesce(?, c.tenant) AND m.key NOT IN (SELECT message FROM search_rows WHERE n > ?) AND m.key NOT IN (
     SELECT p.message FROM search_places p JOIN search_rows r ON r.n = p.entry & ? AND r.message = p.message
@@ -435,7 +436,7 @@ JOIN conversations c ON c.pk = m.conversation JOIN search_places p ON p.message 
 WHERE r.n = ? AND p.entry = ?;
 
 -- walk_search_terms --
--- Every term of the index, at every position. The table is made for this.
+-- Every term of the index at every position, in the table created for this.
 SELECT term, doc, col, offset FROM temp.search_terms;
 
 -- is_search_entry --
@@ -443,5 +444,5 @@ SELECT term, doc, col, offset FROM temp.search_terms;
 SELECT 1 FROM search WHERE search MATCH ? AND rowid = ?;
 
 -- listed_but_gone --
--- What the index knows of and is no message.
+-- Rows for the index without a message.
 SELECT p.message FROM search_places p WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.key = p.message);

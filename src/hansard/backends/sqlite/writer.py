@@ -70,7 +70,7 @@ class SqliteWriter:
         """False only to measure the cost of search: such messages are not found, and `check` reports it."""
         self._tombstones: dict[tuple[str, str], datetime | None] = {}
         """Tombstones that were looked up: an append of dated messages asks for the same one each time."""
-        self._last_line: int | None = None
+        self._last_segment: int | None = None
         """The highest segment number in use, once it was looked up."""
         self._data_version = -1
         self._marks = 0
@@ -92,7 +92,7 @@ class SqliteWriter:
     def _clear_caches(self) -> None:
         self._entries.clear()
         self._tombstones.clear()
-        self._last_line = None
+        self._last_segment = None
 
     def commit(self) -> None:
         self.flush()
@@ -195,15 +195,15 @@ class SqliteWriter:
 
     def new_segment(self) -> int:
         """Returns a number that no segment has had. It is kept when a branch with it is saved, or by `reserve`."""
-        if self._last_line is None:
-            self._last_line = int(self.one("last_line")[0])
-        self._last_line += 1
-        return self._last_line
+        if self._last_segment is None:
+            self._last_segment = int(self.one("last_segment")[0])
+        self._last_segment += 1
+        return self._last_segment
 
     def reserve(self, segment: int) -> None:
         """Marks a segment as used that no branch owns."""
-        self.run("reserve_line", segment)
-        self.run("release_line")
+        self.run("reserve_segment", segment)
+        self.run("release_segment")
 
     def discard(self, tenant: str, id: str) -> None:
         """Removes a deleted conversation from the cache."""
@@ -224,7 +224,7 @@ class SqliteWriter:
 
     def add_tombstones(self, tenant: str, digests: Iterable[str], at: datetime) -> None:
         for digest in digests:
-            self.run("bury", tenant, digest, to_micros(at))
+            self.run("add_tombstone", tenant, digest, to_micros(at))
             # A later time may be stored already: it is read when it is needed.
             self._tombstones.pop((tenant, digest), None)
 

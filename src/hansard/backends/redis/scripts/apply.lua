@@ -1,7 +1,7 @@
--- Applies the effects of a write at one place, once and in order, however many processes try it (see ops.lua).
+-- Applies the effects of a write in one hash slot, once and in order, even if several processes call it (see ops.lua).
 -- Only a cluster needs it: on one server a write and its effects are one script.
 --
--- KEYS: 1  a sorted set of this place: for each conversation, the n of its newest write that was applied here
+-- KEYS: 1  a sorted set of this slot: for each conversation, the n of its newest write that was applied here
 --       …  every key that the operations name, by their numbers
 -- ARGV: 1  the conversation   2  the n of the write
 --       …  operations

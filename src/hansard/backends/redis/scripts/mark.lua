@@ -1,4 +1,4 @@
--- Announces a write that will touch several places of a cluster, so that any process that needs them can finish it.
+-- Announces a write to several hash slots of a cluster, so that any process that needs them can finish it.
 --
 -- KEYS: 1  the marks of a tenant: a hash
 -- ARGV: 1  how many seconds the write may take   2  the mark's name   3  its content

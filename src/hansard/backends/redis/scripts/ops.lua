@@ -2,10 +2,10 @@
 --
 -- An operation is: its name, the number of its key in KEYS, how many values follow, the values. An operation with a name
 -- in small letters is one of those below; any other name is a command of Redis, which gets the key and the values.
--- Keys that an operation derives from its key have the same place, and so the same hash slot.
+-- Keys that an operation derives from its key have the same hash slot.
 --
 -- Errors: those of the commands. The first command of a script that the server refuses (out of memory, a replica, a full
--- disk) is refused before anything was written; after the first write the server refuses none for these reasons.
+-- disk) is refused before any write; after the first write the server refuses no command for these reasons.
 
 local blobs, records = 0, 0
 local operations = {}
@@ -32,7 +32,7 @@ function operations.use(bucket, sha256, conversation, n)
 end
 
 -- A conversation no longer refers to a blob, which is removed when unused and its time is over. An n that is lower
--- than that of the use is of a release that came late: the conversation has referred to the blob again since.
+-- than that of the use belongs to a late release: the conversation has referred to the blob again since.
 --                                        key: bucket;       values: SHA-256, conversation or '', its n, now
 function operations.release(bucket, sha256, conversation, n, now)
   local uses, data = bucket .. ':uses:' .. sha256, bucket .. ':data:' .. sha256
@@ -71,7 +71,7 @@ function operations.drop(space, name, link)
   records = records + 1
 end
 
--- Tombstones; of two times the later one stays.
+-- Tombstones; an existing one keeps the later time.
 --                                        key: hash;         values: digests and times in turn
 function operations.bury(key, ...)
   local values = { ... }
@@ -113,7 +113,7 @@ function operations.count(key, field, ...)
   redis.call('HSET', key, field, table.concat(sums, ' '))
 end
 
--- Runs the operations that begin at this place in ARGV.
+-- Runs the operations that begin at this index of ARGV.
 local function run(at)
   while at <= #ARGV do
     local name, key, count = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])

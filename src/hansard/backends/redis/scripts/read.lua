@@ -1,4 +1,4 @@
--- Reads a conversation's head, if the reader does not know it yet, and the answers of other commands, at one moment.
+-- Reads a conversation's head, if the reader does not know it yet, and the answers of other commands, atomically.
 --
 -- KEYS: 1  the head   …  every key that the commands name, by their numbers
 -- ARGV: 1  the n of the head that the reader knows, '' for none
@@ -9,8 +9,8 @@
 --          a segment and two seqs; any other is a command of Redis. Of two seqs, the first is before the messages meant.
 -- Answer: {the head as fields and values in turn, or false when the reader knows it, the answer of each command, …}.
 --         An empty head means that there is no such conversation.
---         `find` answers with the place (its segment and seq) and the message of each id, both false for one that is not there.
---         `pinned` answers with the messages of the seqs that its command gives.
+--         `find` answers with the place (its segment and seq) and the message of each id, both false for a missing message.
+--         `pinned` answers with the messages of the seqs that its command returns.
 --         `span` answers with how many messages there are between the seqs, and the first and the last seq of them.
 --         `last` answers with the newest message on these segments that is none of these ids and in none of the runs.
 
