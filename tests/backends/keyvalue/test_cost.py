@@ -58,9 +58,9 @@ class CountingStore:
 
 Act = Callable[[Store], Awaitable[Any]]
 ACTS: dict[str, Act] = {
-    "append, again by the same process": lambda store: store.append("c1", LAST),
-    "append, the first by this process": lambda store: store.append("c2", LAST),
-    "append that makes the conversation": lambda store: store.append("new", LAST, user_id="u", agent_id="a"),
+    "another append by the same process": lambda store: store.append("c1", LAST),
+    "first append by a process": lambda store: store.append("c2", LAST),
+    "append that creates the conversation": lambda store: store.append("new", LAST, user_id="u", agent_id="a"),
     "append with a record": lambda store: store.append("c1", LAST, records=[Put(["n"], "k", 1)]),
     "last 50 of 1,000 messages": lambda store: store.get_messages("c1", last=50),
     "get_conversation": lambda store: store.get_conversation("c1"),
@@ -79,7 +79,7 @@ async def measured(act: Act) -> list[int]:
         await store.append("c1", [LAST] * 48)
         await store.records.put(["n"], "other", 1)
     async with Store(KeyValueBackend(kept, durability="none")) as store:
-        if act is not ACTS["append, the first by this process"]:
+        if act is not ACTS["first append by a process"]:
             await store.append("c1", LAST)
         before, trips = kept.calls.copy(), kept.trips
         await act(store)
