@@ -1,6 +1,6 @@
 """JSON encoding and decoding without changes to the content.
 
-Content is any JSON value. It is encoded once, when it enters the store; decoding that gives a private copy, equal to
+Content is any JSON value. It is encoded once, when it enters the store; decoding that returns a private copy, equal to
 the caller's value. The fast path (encode, decode, compare, all in C) accepts whatever JSON can represent; only if it
 fails does the slow path walk the value, to accept tuples as lists or to report exactly where and why not.
 
@@ -203,7 +203,7 @@ def _map_text(value: Any, path: Path, change: Callable[[str, Path], str]) -> Any
 
 
 def unwrap_base64(text: str) -> tuple[str, bytes] | None:
-    """Returns `(prefix, bytes)` if encoding the bytes again gives this very text, else None."""
+    """Returns `(prefix, bytes)` if encoding the bytes again returns exactly this text, else None."""
     prefix = ""
     if text.startswith("data:"):
         head, comma, text = text.partition(",")

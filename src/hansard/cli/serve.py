@@ -26,7 +26,7 @@ _SERVER = (
 
 
 def serve(
-    url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
+    url: Annotated[str | None, Parameter(name="URL", help="The store, like --url.")] = None,
     /,
     *,
     host: Annotated[
@@ -107,7 +107,7 @@ def serve(
 
 
 def demo(
-    url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
+    url: Annotated[str | None, Parameter(name="URL", help="The store, like --url.")] = None,
     /,
     *,
     context: Context,
@@ -135,7 +135,7 @@ def demo(
 
 
 def mcp(
-    url: Annotated[str | None, Parameter(name="URL", help="The store, as --url gives it.")] = None,
+    url: Annotated[str | None, Parameter(name="URL", help="The store, like --url.")] = None,
     /,
     *,
     context: Context,

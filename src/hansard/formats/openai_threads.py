@@ -33,11 +33,11 @@ def message_of(given: dict[str, Any], id: str, metadata: dict[str, str], where: 
     if content is None:
         raise BadItem(f"Missing required parameter: '{where}content'.", f"{where}content", "missing_required_parameter")
     _check_content(content, f"{where}content")
-    beside: dict[str, Any] = dict(metadata)
+    own_metadata: dict[str, Any] = dict(metadata)
     if attachments := _attachments(given.get("attachments"), f"{where}attachments"):
-        beside[ATTACHMENTS] = attachments
+        own_metadata[ATTACHMENTS] = attachments
     native = {"role": role, "content": content}
-    return Message(role, native, id, format=openai_chat.FORMAT, metadata=beside or None)
+    return Message(role, native, id, format=openai_chat.FORMAT, metadata=own_metadata or None)
 
 
 def _check_content(content: Any, where: str) -> None:

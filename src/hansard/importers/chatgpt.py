@@ -170,10 +170,10 @@ class _Reader:
         recipient = text(given.get("recipient")) or "all"
         author = mapping(given.get("author"))
         if recipient != "all" and author.get("role") == "assistant":
-            yield parts.ToolCall(id=text(given.get("id")), name=recipient, arguments=_said(content))
+            yield parts.ToolCall(id=text(given.get("id")), name=recipient, arguments=_plain_text(content))
         elif author.get("role") == "tool":
             yield parts.ToolResult(
-                id=self._call_before(text(given.get("id"))), output=_said(content), name=author.get("name")
+                id=self._call_before(text(given.get("id"))), output=_plain_text(content), name=author.get("name")
             )
         elif kind == "thoughts":
             thoughts = [
@@ -185,8 +185,8 @@ class _Reader:
             yield parts.Reasoning(text=text(content.get("content")))
         elif kind == "multimodal_text":
             yield from self._multimodal(content)
-        elif said := _said(content):
-            yield parts.Text(text=said)
+        elif plain := _plain_text(content):
+            yield parts.Text(text=plain)
         elif kind not in (None, "text", "code", "model_editable_context", "user_editable_context"):
             self._report.lose(f"content of the kind {kind!r}", str(content)[:120])
 
@@ -219,7 +219,7 @@ class _Reader:
         return text(parent.get("id")) or id
 
 
-def _said(content: dict[str, Any]) -> str:
+def _plain_text(content: dict[str, Any]) -> str:
     """The text of a content, whatever its kind."""
     if isinstance(content.get("parts"), list):
         return "\n".join(part for part in content["parts"] if isinstance(part, str) and part)

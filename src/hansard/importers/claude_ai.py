@@ -115,8 +115,8 @@ def _parts(given: dict[str, Any], id: str, report: ImportReport) -> Iterator[tup
             report.lose(f"block of the kind {kind!r}", str(block)[:120])
     for attachment in map(mapping, items(given.get("attachments"))):
         report.attachments += 1
-        name, said = text(attachment.get("file_name")), text(attachment.get("extracted_content"))
-        yield "attachment", parts.Document(name=name or None, text=said, media_type="text/plain")
+        name, extracted = text(attachment.get("file_name")), text(attachment.get("extracted_content"))
+        yield "attachment", parts.Document(name=name or None, text=extracted, media_type="text/plain")
     for file in map(mapping, items(given.get("files"))):
         report.lose("uploaded file, which Claude.ai does not export", text(file.get("file_name")) or str(file)[:120])
 

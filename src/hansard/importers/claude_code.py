@@ -1,8 +1,8 @@
 """Claude Code's transcripts: one JSON Lines file a session, or a folder of them (`~/.claude/projects`).
 
-What users, Claude and its tools said becomes messages of the format `claude.transcript`, as the adapter for the Claude
-Agent SDK stores them. Lines that are no messages (titles, snapshots of files, queue operations) are counted by type.
-A subagent's transcript is a conversation of its own, named after its session.
+Messages of users, Claude and its tools become messages of the format `claude.transcript`, as the adapter for the
+Claude Agent SDK stores them. Lines that are no messages (titles, snapshots of files, queue operations) are counted by
+type. A subagent's transcript is a conversation of its own, named after its session.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Transcript:
         )
 
     def _parent(self, uuid: str) -> str | None:
-        """The nearest line above that is a message. A session that goes on from another one begins a branch."""
+        """The nearest line above that is a message. A session that continues another one begins a branch."""
         at, seen = self._parents.get(uuid), {uuid}
         while at is not None and at not in self._messages and at not in seen:
             seen.add(at)
@@ -103,11 +103,11 @@ class _Transcript:
 
 
 def _message(uuid: str, entry: dict[str, Any]) -> Message:
-    said = entry["message"]
-    content = said.get("content")
+    native = entry["message"]
+    content = native.get("content")
     blocks = [mapping(block).get("type") for block in items(content)]
-    role = "tool" if blocks and set(blocks) == {"tool_result"} else text(said.get("role")) or entry["type"]
-    usage = mapping(said.get("usage"))
+    role = "tool" if blocks and set(blocks) == {"tool_result"} else text(native.get("role")) or entry["type"]
+    usage = mapping(native.get("usage"))
     return Message(
         role,
         entry,
@@ -115,7 +115,7 @@ def _message(uuid: str, entry: dict[str, Any]) -> Message:
         format=claude_transcript.FORMAT,
         created_at=time(entry.get("timestamp")) or NOT_YET,
         usage=Usage(
-            model=text(said.get("model")) or None,
+            model=text(native.get("model")) or None,
             input_tokens=_count(usage.get("input_tokens")),
             output_tokens=_count(usage.get("output_tokens")),
             cached_tokens=_count(usage.get("cache_read_input_tokens")),

@@ -114,12 +114,14 @@ class _Session:
     def conversation(self) -> ForeignConversation:
         parents = [None, *(message.id for message in self._messages)]
         found = [ForeignMessage(message, parent) for message, parent in zip(self._messages, parents, strict=False)]
-        said = next((each.text for each in self._messages if each.role == "user" and each.text[:1] not in "<#"), "")
+        first_words = next(
+            (each.text for each in self._messages if each.role == "user" and each.text[:1] not in "<#"), ""
+        )
         first = self._messages[0].created_at if self._messages else NOT_YET
         return ForeignConversation(
             id=self._id,
             messages=found,
-            title=" ".join(said.split()[:_TITLE_WORDS]) or None,
+            title=" ".join(first_words.split()[:_TITLE_WORDS]) or None,
             created_at=None if first is NOT_YET else first,
             agent_id="codex",
             metadata=self._about,

@@ -64,7 +64,7 @@ def _flattened(tree: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _messages(given: dict[str, Any], report: ImportReport) -> Iterator[ForeignMessage]:
-    """One message, and for each tool that it called one with the result before it goes on."""
+    """Yields a message, split after each tool call by a message with the result."""
     id = text(given.get("messageId"))
     parent = text(given.get("parentMessageId"))
     parent_id = None if parent in ("", _ROOT) else parent
@@ -92,15 +92,15 @@ def _parts(given: dict[str, Any], role: str, report: ImportReport) -> Iterator[t
     blocks = items(given.get("content")) or [{"type": "text", "text": given.get("text")}]
     for block in map(mapping, blocks):
         kind = text(block.get("type"))
-        said = block.get(kind)
+        body = block.get(kind)
         if kind == "text":
-            value = said if isinstance(said, str) else text(mapping(said).get("value"))
+            value = body if isinstance(body, str) else text(mapping(body).get("value"))
             if value:
                 yield role, parts.Text(text=value)
         elif kind == "think":
-            yield role, parts.Reasoning(text=said if isinstance(said, str) else text(mapping(said).get("value")))
+            yield role, parts.Reasoning(text=body if isinstance(body, str) else text(mapping(body).get("value")))
         elif kind == "tool_call":
-            call = mapping(said)
+            call = mapping(body)
             id = text(call.get("id"))
             yield role, parts.ToolCall(id=id, name=text(call.get("name")), arguments=call.get("args") or {})
             if "output" in call:

@@ -82,12 +82,12 @@ def _of_response(row: sqlite3.Row) -> Iterator[Message]:
     if text(row["system"]):
         yield Message("system", row["system"], f"{row['id']}-system", created_at=at)
     yield Message("user", text(row["prompt"]), f"{row['id']}-prompt", created_at=at)
-    said = text(row["response"])
+    response_text = text(row["response"])
     thought = text(row["reasoning"]) if "reasoning" in names else ""
-    content: Any = [parts.to_json(parts.Reasoning(text=thought)), parts.to_json(parts.Text(text=said))]
+    content: Any = [parts.to_json(parts.Reasoning(text=thought)), parts.to_json(parts.Text(text=response_text))]
     yield Message(
         "assistant",
-        content if thought else said,
+        content if thought else response_text,
         row["id"],
         format=parts.FORMAT if thought else "text",
         created_at=at,

@@ -1,8 +1,8 @@
 """Stores foreign conversations: whole trees as branches, and of those that are stored already only what is new.
 
-A message is known by its id. What is missing goes on the branch whose last message it follows, or on a new branch that
-is named after its first message. So an import can be repeated, continued after it was stopped, and mixed with messages
-that were written here meanwhile. What was deleted here stays deleted.
+A message is known by its id. A missing message is appended to the branch whose last message it follows, or to a new
+branch that is named after its first message. So an import can be repeated, continued after it was stopped, and mixed
+with messages that were written here meanwhile. What was deleted here stays deleted.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class _Loading:
                 self._report.lose("was deleted from this store", str(conflict))
 
     async def _branch_after(self, after: str | None, first: str) -> str:
-        """The branch that goes on after a message: the one that ends there, or a new one."""
+        """Returns the branch that ends with a message, or a new one from there."""
         if self._is_new and not self._branch_of:
             await self._create()
             return MAIN

@@ -96,11 +96,11 @@ class Endpoint(Struct, frozen=True, kw_only=True, cache_hash=True):
     versioned: bool = False
     """`If-Match` is honoured."""
     repeat: Literal["natural", "key", "no"] = "natural"
-    """Whether doing it twice does no harm by itself, with an `Idempotency-Key`, or not at all."""
+    """Whether repeating the request is safe: always, with an `Idempotency-Key`, or never."""
     is_public: bool = True
-    """It stands in the OpenAPI document, and may not change. What does not is between one version and itself."""
+    """The route is in the OpenAPI document and may not change. Other routes serve only clients of the same version."""
     errors: tuple[type[HansardError], ...] = ()
-    """What it may answer beside what every route may."""
+    """Errors that it may answer with, in addition to those of every route."""
 
     @property
     def summary(self) -> str:

@@ -26,7 +26,7 @@ _TOO_SOON = 2.0
 _MOST_KILLED = 5
 """How many times in a row a worker may be killed that early."""
 _GRACE = 20
-"""Seconds that a worker has to stop. It gives open requests half of them."""
+"""Seconds that a worker has to stop. Open requests may take half of them."""
 
 
 class WorkerTask(Struct):

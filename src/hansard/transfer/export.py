@@ -271,7 +271,7 @@ class TransferSource:
         return conversation is not None and rules.matches(conversation, query, context)
 
 
-# Segments are numbered from 1 in each conversation, whatever numbers a storage gives them. So the same conversation has
+# Segments are numbered from 1 in each conversation, whatever numbers a storage assigns. So the same conversation has
 # the same image, and the same lines in an export, in every store.
 
 Numbers = Mapping[int, int]

@@ -40,7 +40,7 @@ from hansard.model import Message, Record, to_micros
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
-BESIDE = "claude-entries"
+ENTRIES = "claude-entries"
 SUBAGENTS = "claude-subagents"
 UUIDS = "claude-uuids"
 
@@ -355,7 +355,7 @@ def _rewritten(record: Record, value: Any) -> Put:
 
 
 def _side_namespace(key: SessionKey) -> tuple[str, ...]:
-    return (BESIDE, key["project_key"], key["session_id"])
+    return (ENTRIES, key["project_key"], key["session_id"])
 
 
 def _number(number: int) -> str:

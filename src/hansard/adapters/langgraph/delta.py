@@ -108,7 +108,7 @@ def index_rebuilt_state(
 ) -> None:
     """Makes the rows of a thread findable for the messages of a state that was rebuilt from a delta channel.
 
-    An ordinary channel gives an id to each message that the delta channel stored without one. Such a message is the
+    An ordinary channel assigns an id to each message that the delta channel stored without one. Such a message is the
     first row that equals it except for the id.
     """
     thread.add(state.places())

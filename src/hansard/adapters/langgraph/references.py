@@ -200,7 +200,7 @@ class Extraction:
         return len(self.entries) - 1
 
     def _without_content(self, value: Any) -> Any:
-        """Returns a pair or an object that stands for a message without its content; everything else as it is."""
+        """Returns a pair or an object that represents a message without its content; any other value unchanged."""
         latest = message_of(value)
         content = None if latest is None else value.get("content") if isinstance(value, dict) else value[1]
         if latest is None or not content or type(content) is not type(latest.content) or latest.content != content:

@@ -182,7 +182,7 @@ class CheckpointWriter:
         return thread
 
     async def _set_owner(self, thread_id: str, thread: Thread, user: str | None) -> None:
-        """Gives a conversation without an owner to the user, so that it is deleted when the user is erased."""
+        """Makes the user the owner of a conversation without one, so that erasing the user deletes it."""
         if user is not None and not thread.is_owned:
             with suppress(Conflict):
                 await self._store.update_conversation(thread_id, user_id=user)

@@ -87,7 +87,7 @@ def _shape(function: Callable[..., Any], name: str) -> Any:
 
 
 async def run_tool(tools: Mapping[str, Tool], name: str, arguments: Any) -> tuple[Any, bool]:
-    """Returns the output of a call, and whether it is an error. The model is told of a failure, and can try again."""
+    """Returns the output of a call, and whether it is an error. The model gets a failure too, and can try again."""
     tool = tools.get(name)
     if tool is None:
         return f"There is no tool {name!r}: there are {', '.join(tools) or 'none'}.", True

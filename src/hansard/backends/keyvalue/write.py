@@ -86,8 +86,8 @@ class KeyValueWrite(Struct):
     def mark(self) -> WriteMark:
         anchor = self.anchor
         made = list(self.objects)
-        said = Intent(self.head, anchor.n, anchor.stamp, anchor.birth, self.at, made, list(self.blobs), self.follows)
-        return WriteMark(self.head, anchor.n, anchor.n - 1, carried=said)
+        intent = Intent(self.head, anchor.n, anchor.stamp, anchor.birth, self.at, made, list(self.blobs), self.follows)
+        return WriteMark(self.head, anchor.n, anchor.n - 1, carried=intent)
 
     @property
     def effects(self) -> Sequence[Effect]:

@@ -77,15 +77,15 @@ class RemoteConversations:
                 # Another process was first, or the API refuses one of them.
                 for piece in chunk:
                     if not await self.has(id, piece.key):
-                        await self._create_in_any_words(id, piece)
+                        await self._create_as_text_if_refused(id, piece)
 
-    async def _create_in_any_words(self, id: str, piece: RemotePart) -> None:
+    async def _create_as_text_if_refused(self, id: str, piece: RemotePart) -> None:
         """Adds an item that the API refuses as text, so that it does not block the later ones."""
         try:
             await self._create(id, [piece])
         except openai.BadRequestError:
-            said = openai_items.checked({"role": "assistant", "content": as_text(piece.body)}, "item")
-            await self._create(id, [self._piece(said, piece.name)])
+            as_message = openai_items.checked({"role": "assistant", "content": as_text(piece.body)}, "item")
+            await self._create(id, [self._piece(as_message, piece.name)])
 
     async def _create(self, id: str, pieces: Sequence[RemotePart]) -> None:
         items: Any = [piece.body for piece in pieces]

@@ -41,8 +41,8 @@ class RedisPartitions:
         self._keys = keys
 
     async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
-        said = msgspec.json.encode(_StoredMark(mark.id, mark.n, mark.prepared))
-        deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, _name(mark), said])
+        encoded = msgspec.json.encode(_StoredMark(mark.id, mark.n, mark.prepared))
+        deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, _name(mark), encoded])
         return deadline
 
     async def prepare(self, write: WriteBatch, deadline: int) -> bool:
@@ -89,8 +89,8 @@ class RedisPartitions:
         found = await self._nodes.ask(key, ("HGETALL", key), write=True)
         marks: list[tuple[WriteMark, int]] = []
         for value in found[1::2]:
-            deadline, _, said = value.partition(b" ")
-            stored = _MARK.decode(said)
+            deadline, _, encoded = value.partition(b" ")
+            stored = _MARK.decode(encoded)
             marks.append((WriteMark(stored.id, stored.n, 0, stored.blobs), int(deadline)))
         return marks
 

@@ -60,7 +60,7 @@ def rows_after(rows: Iterable[StoredMessage], seq: int, limit: int, max_bytes: i
 
 
 def answer(rows: Sequence[StoredMessage], summaries: Sequence[Summary], wants: Wants) -> Found:
-    """What lies in the conversation itself; tombstones, blobs and records are left to the caller."""
+    """Answers from the messages and summaries; callers must add tombstones, blobs and records."""
     found = [row for run in wants.runs for row in _run(rows, run)]
     if wants.newest is not None:
         found = found[max(0, len(found) - wants.newest) :]

@@ -60,7 +60,7 @@ def _copy(connection: sqlite3.Connection, partial: Path) -> None:
 
 
 def _publish(partial: Path, target: Path) -> None:
-    """Gives the copy its name, unless another process has taken it meanwhile."""
+    """Moves the copy to its final name, unless another process has created that file meanwhile."""
     _sync(partial)
     try:
         os.link(partial, target)

@@ -4,7 +4,7 @@ An answer is cached under the fingerprint of its request, which is derived from 
 body. It is returned as long as it is the newest message of the conversation. A request without a conversation is never
 treated as a retry: two users who begin with the same words must not share a conversation.
 
-Answers contain what was said, so they are cached in memory only: what is deleted from the store must not remain
+Answers contain messages, so they are cached in memory only: a message that is deleted from the store must not remain
 outside of it.
 """
 

@@ -6,7 +6,7 @@ from typing import Any
 
 _ONCE = ("id", "type", "role", "index", "name")
 """Fields that are sent once or repeated unchanged, so they are not concatenated."""
-_BESIDE = ("created", "model", "service_tier", "system_fingerprint", "usage")
+_COPIED = ("created", "model", "service_tier", "system_fingerprint", "usage")
 
 
 class Chunks:
@@ -24,7 +24,7 @@ class Chunks:
         return bool(self.finish_reason)
 
     def add(self, chunk: dict[str, Any]) -> None:
-        for name in _BESIDE:
+        for name in _COPIED:
             if chunk.get(name):
                 self.completion[name] = chunk[name]
         choices = chunk.get("choices")
@@ -61,10 +61,10 @@ class Chunks:
         """Returns the whole message; None if the answer did not finish."""
         if not self.is_finished:
             return None
-        said = _joined(self._message)
+        answer_fields = _joined(self._message)
         if self._calls:
-            said["tool_calls"] = [{"type": "function", **_joined(each)} for each in self._calls.values()]
-        return {"role": "assistant", "content": None, **said}
+            answer_fields["tool_calls"] = [{"type": "function", **_joined(each)} for each in self._calls.values()]
+        return {"role": "assistant", "content": None, **answer_fields}
 
     def whole(self, id: str) -> dict[str, Any]:
         """Returns the completion as if it had not been streamed."""

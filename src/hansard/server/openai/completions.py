@@ -112,20 +112,20 @@ def _assistant_message(completion: dict[str, Any]) -> dict[str, Any] | None:
 async def _record(
     request: WireRequest,
     plan: CompletionPlan,
-    said: dict[str, Any] | None,
+    answer_message: dict[str, Any] | None,
     completion: dict[str, Any],
     *,
     model_request: ModelRequest,
     answer: bytes,
 ) -> None:
     """Stores the new messages and the first choice in one batch. Without an answer, nothing is stored."""
-    if said is None:
+    if answer_message is None:
         raise WireError(502, "The model endpoint sent no answer.", code="upstream", type="server_error")
     id = plan.conversation
     assert id is not None
     new_id = retries.new_ids(retries.fingerprint_of(request, id))
     batch = [_message(each, new_id("msg_", 0)) for each in plan.given]
-    batch.append(_message(said, new_id("msg_", 0), _usage(completion)))
+    batch.append(_message(answer_message, new_id("msg_", 0), _usage(completion)))
     await request.store.append(id, batch, create=not plan.exists)
     model_request.remember(id, batch[-1].id, answer)
 

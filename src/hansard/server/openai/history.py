@@ -51,21 +51,21 @@ def items(
     `given` contains the sent items as messages. `named` contains the numbers of items that a reference named; these are
     converted like the history.
     """
-    said = [(message, registry.read(message)) for message in history]
-    asked = [(message, registry.read(message)) for message in given]
-    native = [message.content if _is_native(message, reading) else None for message, reading in said]
+    stored_readings = [(message, registry.read(message)) for message in history]
+    new_readings = [(message, registry.read(message)) for message in given]
+    native = [message.content if _is_native(message, reading) else None for message, reading in stored_readings]
     lone = _lone([*native, *(message.content for message in given)])
     readings = [
         (message, reading if native[number] is None else _native(message))
-        for number, (message, reading) in enumerate(said)
+        for number, (message, reading) in enumerate(stored_readings)
         if number not in lone
     ]
-    answering = _answering([reading for _, reading in said], [reading for _, reading in asked])
-    before, answers = _with_answers(readings, {number: asked[number] for number in answering})
+    answering = _answering([reading for _, reading in stored_readings], [reading for _, reading in new_readings])
+    before, answers = _with_answers(readings, {number: new_readings[number] for number in answering})
     behind: list[Any] = []
     for is_named, numbers in groupby(range(len(sent)), key=lambda number: number in named and number not in answers):
         if is_named:
-            behind += _written([asked[number] for number in numbers])
+            behind += _written([new_readings[number] for number in numbers])
         else:
             behind += [{**sent[number], **answers[number]} if number in answers else sent[number] for number in numbers]
     return [*before, *behind]
@@ -100,17 +100,17 @@ def _written(named: Sequence[tuple[Message, Reading]]) -> list[Any]:
     return list(registry.convert_readings(readings, FORMAT, dangling="keep"))
 
 
-def _answering(said: Iterable[Reading], asked: Sequence[Reading]) -> list[int]:
+def _answering(stored_readings: Iterable[Reading], new_readings: Sequence[Reading]) -> list[int]:
     """Returns the numbers of the new messages that answer a call of the history."""
     waiting: dict[str, int] = {}
-    for reading in said:
+    for reading in stored_readings:
         for part in reading.parts:
             if isinstance(part, ToolCall):
                 waiting[part.id] = waiting.get(part.id, 0) + 1
             elif isinstance(part, ToolResult) and waiting.get(part.id):
                 waiting[part.id] -= 1
     found = []
-    for number, reading in enumerate(asked):
+    for number, reading in enumerate(new_readings):
         parts = reading.parts
         if len(parts) == 1 and isinstance(part := parts[0], ToolResult) and waiting.get(part.id):
             waiting[part.id] -= 1

@@ -142,19 +142,19 @@ class Relay:
         """Relays events from the endpoint to the client until the endpoint closes."""
         while True:
             try:
-                said = await self._upstream.recv()
+                data = await self._upstream.recv()
             except ConnectionClosed:
                 return self._ended_by_upstream()
-            if isinstance(said, str):
-                await self._recorder.feed(said)
+            if isinstance(data, str):
+                await self._recorder.feed(data)
             self._relay_sessions.from_models += 1
-            await self._send_to_client(said)
+            await self._send_to_client(data)
 
-    async def _send_to_client(self, said: str | bytes) -> None:
+    async def _send_to_client(self, data: str | bytes) -> None:
         if self._is_client_gone:
             return
         try:
-            await (self._client.send_text(said) if isinstance(said, str) else self._client.send_bytes(said))
+            await (self._client.send_text(data) if isinstance(data, str) else self._client.send_bytes(data))
         except (WebSocketDisconnect, RuntimeError):
             # `_from_client` will notice the disconnect.
             self._is_client_gone = True

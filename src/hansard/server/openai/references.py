@@ -56,7 +56,7 @@ class References:
         """Replaces every reference by its item. Leaves out items that the history already contains."""
         if not any(_is_reference(item) for item in given):
             return ResolvedInput(given, frozenset())
-        said = {message.id for message in history}
+        known_ids = {message.id for message in history}
         items: list[Any] = []
         named: dict[str, int] = {}
         for number, item in enumerate(given):
@@ -64,7 +64,7 @@ class References:
                 items.append(item)
                 continue
             id = _id_of(item, f"input[{number}]")
-            if id in named or any(each in said for each in item_pages.message_ids(id)):
+            if id in named or any(each in known_ids for each in item_pages.message_ids(id)):
                 continue
             named[id] = len(items)
             items.append(await self._find(view, id, conversation_id))

@@ -58,9 +58,9 @@ def _of_item(item: dict[str, Any]) -> Iterator[Event]:
     elif kind == "reasoning":
         yield from _of_reasoning(item)
     elif kind == "function_call":
-        said = item["arguments"]
-        yield {"type": "response.function_call_arguments.delta", "delta": said}
-        yield {"type": "response.function_call_arguments.done", "arguments": said, "name": item["name"]}
+        argument_text = item["arguments"]
+        yield {"type": "response.function_call_arguments.delta", "delta": argument_text}
+        yield {"type": "response.function_call_arguments.done", "arguments": argument_text, "name": item["name"]}
 
 
 def _of_content(item: dict[str, Any]) -> Iterator[Event]:

@@ -84,8 +84,8 @@ class FoundRecord(NamedTuple):
 def answered_record(
     response: dict[str, Any],
     conversation: str,
-    asked: list[Message],
-    said: list[Message],
+    input_messages: list[Message],
+    output_messages: list[Message],
     *,
     is_kept: bool,
     is_own: bool,
@@ -94,11 +94,15 @@ def answered_record(
     """Returns the record of a response whose messages are stored or, if `is_claimed`, about to be stored."""
     lease_until = datetime.now(UTC) + LEASE if is_claimed else None
     where = ResponseRecord(
-        conversation, (said or asked)[-1].id, is_own=is_own, is_claimed=is_claimed, lease_until=lease_until
+        conversation,
+        (output_messages or input_messages)[-1].id,
+        is_own=is_own,
+        is_claimed=is_claimed,
+        lease_until=lease_until,
     )
     if not is_kept:
         return where
-    ids = {"input": [message.id for message in asked], "output": [message.id for message in said]}
+    ids = {"input": [message.id for message in input_messages], "output": [message.id for message in output_messages]}
     return where.changed(response, **ids)
 
 
@@ -147,14 +151,19 @@ async def response_object(store: Store, id: str, record: ResponseRecord) -> dict
         if envelope.get("status") in _UNDER_WAY and not record.is_leased:
             envelope |= {"status": "failed", "error": ENDED}
         return {**envelope, "output": []}
-    said = [message for each in record.output if (message := await message_of(store, record, each)) is not None]
-    if record.last not in (message.id for message in said) and await message_of(store, record, record.last) is None:
+    output_messages = [
+        message for each in record.output if (message := await message_of(store, record, each)) is not None
+    ]
+    if (
+        record.last not in (message.id for message in output_messages)
+        and await message_of(store, record, record.last) is None
+    ):
         if record.is_claimed:
             is_ended = {} if record.is_leased else {"status": "failed", "error": ENDED}
             return {**envelope, "status": "in_progress", **is_ended, "output": []}
         # The last message was never stored or was deleted, so the response cannot be continued either.
         raise not_found("Response", id)
-    return {**envelope, "output": [item for message in said for item in openai_items.items_of(message)]}
+    return {**envelope, "output": [item for message in output_messages for item in openai_items.items_of(message)]}
 
 
 async def is_being_stored(store: Store, record: ResponseRecord) -> bool:

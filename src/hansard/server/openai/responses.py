@@ -246,13 +246,13 @@ async def _record(
         attempt = 0
         while True:
             attempt += 1
-            said = await _answer_messages(request, plan, response)
-            batch = [*plan.given, *said]
+            output_messages = await _answer_messages(request, plan, response)
+            batch = [*plan.given, *output_messages]
             if not batch:
                 return response
             if plan.exists:
                 # Before the batch: the record is only valid if the batch is stored, and must exist once it is.
-                response = await _write_record(request, plan, response, said, is_known=attempt > 1)
+                response = await _write_record(request, plan, response, output_messages, is_known=attempt > 1)
             branch, version = await _branch(request, plan, is_last=attempt == _ATTEMPTS)
             try:
                 await store.append(
@@ -265,7 +265,7 @@ async def _record(
                     raise
                 await retries.back_off(attempt)
         if not plan.exists:
-            response = await _write_record(request, plan, response, said)
+            response = await _write_record(request, plan, response, output_messages)
         await request.services.references.add(
             store, id, [message.id for message in batch if message.id not in plan.copies]
         )
@@ -294,7 +294,12 @@ async def _branch(request: WireRequest, plan: ResponsePlan, *, is_last: bool) ->
 
 
 async def _write_record(
-    request: WireRequest, plan: ResponsePlan, response: dict[str, Any], said: list[Message], *, is_known: bool = False
+    request: WireRequest,
+    plan: ResponsePlan,
+    response: dict[str, Any],
+    output_messages: list[Message],
+    *,
+    is_known: bool = False,
 ) -> dict[str, Any]:
     """Writes the record of the response. If `is_known`, it replaces the record of an earlier attempt."""
     id = response.get("id")
@@ -304,8 +309,8 @@ async def _write_record(
     answered = partial(
         response_record.answered_record,
         conversation=here,
-        asked=plan.given,
-        said=said,
+        input_messages=plan.given,
+        output_messages=output_messages,
         is_kept=request.body.get("store") is not False,
         is_own=plan.is_own,
         is_claimed=plan.revision > 0,
@@ -328,12 +333,12 @@ async def _answer_messages(request: WireRequest, plan: ResponsePlan, response: d
     items = await _with_free_ids(request, plan, items)
     new_id = retries.new_ids(retries.fingerprint_of(request, plan.conversation_id))
     try:
-        said = conversations.messages_given(items, new_id, "output")
+        output_messages = conversations.messages_given(items, new_id, "output")
     except (openai_items.BadItem, WireError) as error:
         raise WireError(502, f"The model endpoint sent an invalid item: {error}", code="upstream") from error
-    if said and (usage := _usage(response)) is not None:
-        said[-1] = structs.replace(said[-1], usage=usage)
-    return said
+    if output_messages and (usage := _usage(response)) is not None:
+        output_messages[-1] = structs.replace(output_messages[-1], usage=usage)
+    return output_messages
 
 
 async def _with_free_ids(request: WireRequest, plan: ResponsePlan, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -75,9 +75,9 @@ async def _follow(request: WireRequest, id: str, seen: int) -> AsyncIterator[byt
             record = (await response_record.require(request.store, id)).record
             response = await response_record.response_object(request.store, id, record)
             is_under_way = response_record.is_under_way(response)
-            for said in _behind(seen, response, is_under_way=is_under_way):
-                begun, seen = True, said["sequence_number"]
-                yield event(said, said["type"])
+            for each_event in _behind(seen, response, is_under_way=is_under_way):
+                begun, seen = True, each_event["sequence_number"]
+                yield event(each_event, each_event["type"])
             if not is_under_way:
                 return
             if not begun:

@@ -1,6 +1,6 @@
-"""From history to prompt: assembled prompts, and the summaries that stand for what is older.
+"""From history to prompt: assembled prompts, and summaries of older messages.
 
-A prompt only reads. Whoever wants a summary in it asks for `summarize` before, which writes.
+Assembling a prompt writes nothing. Callers that want a new summary in it must call `summarize` before.
 """
 
 from __future__ import annotations

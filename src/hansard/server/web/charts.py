@@ -29,12 +29,12 @@ def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
     width = len(bars) * _STEP
     drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
     highest = max(bars, key=lambda bar: bar.value)
-    said = f"most: {short(highest.value)} on {highest.label}" if highest.value else "none in these days"
+    caption = f"most: {short(highest.value)} on {highest.label}" if highest.value else "none in these days"
     first, last = bars[0].label, bars[-1].label
-    ends = "".join(f"<span>{escape(each)}</span>" for each in (first, said, last))
+    ends = "".join(f"<span>{escape(each)}</span>" for each in (first, caption, last))
     return Markup(
         f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" '
-        f'aria-label="{escape(f"{title}, {first} to {last}: {said}")}" '
+        f'aria-label="{escape(f"{title}, {first} to {last}: {caption}")}" '
         f'preserveAspectRatio="none">{drawn}</svg><p class="axis" aria-hidden="true">{ends}</p>'
     )
 

@@ -48,25 +48,25 @@ async def reply(store: Store, model: PageModel, conversation_id: str, text: str,
     prompt = await store.assemble_prompt(conversation_id, agent_id=agent_id)
     who = Participant("agent", agent_id or model.name)
     id = await store.append_message(conversation_id, "assistant", "", participant=who, status="in_progress")
-    said, stored = "", 0
+    answer_text, stored = "", 0
     usage: Usage | UnsetType = UNSET
     try:
         async for piece in model.answer(prompt.messages, text):
             if isinstance(piece, Usage):
                 usage = piece
                 continue
-            said += piece
-            if len(said) - stored >= _EVERY:
-                await store.update_message(conversation_id, id, content=said)
-                stored = len(said)
+            answer_text += piece
+            if len(answer_text) - stored >= _EVERY:
+                await store.update_message(conversation_id, id, content=answer_text)
+                stored = len(answer_text)
     except HansardError as error:
         why = {"error": str(error)}
-        return await store.update_message(conversation_id, id, content=said, status="interrupted", metadata=why)
+        return await store.update_message(conversation_id, id, content=answer_text, status="interrupted", metadata=why)
     except BaseException as error:
         # Keep the partial answer as interrupted. Store only the type of the error: its message may contain secrets.
         gone = isinstance(error, asyncio.CancelledError)
         why = {"error": _STOPPED if gone else f"The model failed: {type(error).__name__}"}
         with contextlib.suppress(HansardError):
-            await store.update_message(conversation_id, id, content=said, status="interrupted", metadata=why)
+            await store.update_message(conversation_id, id, content=answer_text, status="interrupted", metadata=why)
         raise
-    return await store.update_message(conversation_id, id, content=said, status="complete", usage=usage)
+    return await store.update_message(conversation_id, id, content=answer_text, status="complete", usage=usage)

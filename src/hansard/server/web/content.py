@@ -254,8 +254,8 @@ def _brief(arguments: Any) -> str:
     """Returns the arguments of a call as a short text."""
     if not isinstance(arguments, dict):
         return str(arguments)[:80]
-    said = ", ".join(f"{name}: {_scalar(value)}" for name, value in list(arguments.items())[:4])
-    return said[:100]
+    summary_text = ", ".join(f"{name}: {_scalar(value)}" for name, value in list(arguments.items())[:4])
+    return summary_text[:100]
 
 
 def _scalar(value: Any) -> str:

@@ -215,8 +215,8 @@ async def _matches(
     filters = _filters(request.query)
     titles = await _by_title(request, words, filters)
     if request.query.titles is None:
-        exact, said = await asyncio.gather(_by_id(request, words), _by_words(request, words, filters))
-        found = _unique([*exact, *titles.found, *said], request.query)
+        exact, by_content = await asyncio.gather(_by_id(request, words), _by_words(request, words, filters))
+        found = _unique([*exact, *titles.found, *by_content], request.query)
     else:
         found = _unique(titles.found, request.query)
     ends = await asyncio.gather(*(_end(request, conversation) for conversation, _ in found))
