@@ -42,7 +42,7 @@ def _behind_a_server(tmp_path: Path) -> Target:
 
 
 def _over_four_functions(store: KeyValue) -> Target:
-    """A store of one's own in this process, which every opening of the target shares."""
+    """A store in this process, which every opening of the target shares."""
 
     async def make(_: bool) -> KeyValueBackend:
         return KeyValueBackend(store, durability="none", shared=False)
@@ -51,7 +51,7 @@ def _over_four_functions(store: KeyValue) -> Target:
 
 
 def _let_processes_find_it() -> None:
-    """The entry point of the file store, for this process and those that it starts."""
+    """Registers the entry point of the file store for this process and its child processes."""
     package = str(Path(__file__).parent / "keyvalue_package")
     if package not in sys.path:
         sys.path.append(package)
@@ -76,11 +76,11 @@ BACKENDS: dict[str, Maker] = {
     "keyvalue-file": _in_folder("keyvalue-file:///{0}/store.db"),
 }
 SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
-"""Where a name here is not the scheme of its URL."""
+"""URL schemes that differ from the name here."""
 OWN_BLOCKING = ("sqlite", "files-delta")
-"""What does its blocking work in another way than its async work: everything is tried in both."""
+"""Backends with separate code for blocking calls: the whole contract runs in both APIs."""
 BLOCKING_ONLY = ("files-snapshot", "redis-cluster")
-"""What differs from another backend in how it stores, not in how it is called: the blocking API is enough."""
+"""Backends that differ from another one only in storage, not in how they are called: the blocking API is enough."""
 RACES_ONLY = ("keyvalue", "keyvalue-file")
 """The same code as `keyvalue-async`, which runs the whole contract, over other functions: only what waits or races can
 differ, and what several processes see or a crash leaves."""
@@ -93,11 +93,11 @@ SURVIVING = (
     "TestReadYourWrites",
     "TestTenants",
 )
-"""What a backend in `RACES_ONLY` that outlives its process runs as well."""
+"""Tests that a durable backend in `RACES_ONLY` runs as well."""
 
 
 def modes(name: str) -> tuple[Mode, ...]:
-    """The APIs that the whole contract runs in. What waits or races runs in both everywhere: `contract.base.races`."""
+    """Returns the APIs that the whole contract runs in. Tests marked by `contract.base.races` always run in both."""
     if name in OWN_BLOCKING:
         return MODES
     if name in RACES_ONLY:
@@ -107,7 +107,7 @@ def modes(name: str) -> tuple[Mode, ...]:
 
 @contextmanager
 def quick_folder() -> Iterator[Path]:
-    """A folder in memory where there is one: thousands of tests, each with its own files, wait for no disk.
+    """A folder in memory where possible: thousands of tests, each with its own files, need not wait for a disk.
 
     Nothing here depends on the disk: what a crash of a process leaves, and that is all that these tests can make, is in
     the hands of the system either way.
@@ -120,7 +120,7 @@ def quick_folder() -> Iterator[Path]:
 
 
 def is_there(name: str) -> bool:
-    """Whether the backend's module exists; an empty folder is not one."""
+    """Returns whether the backend's module exists; an empty folder is not one."""
     if name.startswith("keyvalue"):
         return True
     spec = importlib.util.find_spec(SCHEMES[SCHEME_OF.get(name, name)].module)
@@ -133,15 +133,15 @@ _SERVERS = {
     "redis-cluster": redis_servers.why_absent(),
 }
 NO_SERVER = {name: why for name, why in _SERVERS.items() if why}
-"""Backends whose server cannot be had here, and why."""
+"""Backends whose server is not available here, and why."""
 _CHOSEN = os.environ.get("HANSARD_BACKENDS", ",".join(BACKENDS)).split(",")
 NOT_CHOSEN = {name: "not among $HANSARD_BACKENDS" for name in BACKENDS if name not in _CHOSEN}
 PRESENT = [name for name in BACKENDS if is_there(name) and name not in NO_SERVER | NOT_CHOSEN]
 ABSENT = [name for name in BACKENDS if name not in PRESENT]
 KEEPING = [name for name in PRESENT if name != "none"]
-"""`none` has a test of its own: it can break no promise about what it keeps."""
+"""`none` has a test module of its own, because it stores nothing."""
 OBJECTS = ("keyvalue", "keyvalue-async")
-"""Made of an object of the caller's, so no URL names them."""
+"""Backends that are built from an object of the caller, so they have no URL."""
 BY_URL = [name for name in KEEPING if name not in OBJECTS]
 DURABLE = [name for name in BY_URL if name != "memory"]
 _UNALIKE = ("sqlite", "postgres", "redis-cluster", "http")

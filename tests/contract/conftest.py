@@ -1,4 +1,4 @@
-"""Which storage a contract test runs on."""
+"""Chooses the storages and the APIs that contract tests run on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def proves_nothing_new(item: pytest.Function) -> bool:
-    """Whether a test runs on this backend in the other API already, and neither waits nor races."""
+    """Returns whether a test without concurrency runs on this backend in the other API already."""
     is_contract = isinstance(item.cls, type) and issubclass(item.cls, Contract) and hasattr(item, "callspec")
     if not is_contract or getattr(item.function, "races", getattr(item.cls, "races", False)):
         return False

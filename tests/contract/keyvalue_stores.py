@@ -1,4 +1,4 @@
-"""Stores of one's own for tests: in a dict, in both modes, and in a file that several processes share.
+"""Key-value stores for tests: in a dict, in both modes, and in a file that several processes share.
 
 The folder `keyvalue_package` beside this file is a package as an installer leaves it: its entry points give these
 stores URLs, so that other processes can open them too.
@@ -51,7 +51,7 @@ class DictStore:
 
 
 class AsyncDictStore:
-    """The same, async: every call lets others run."""
+    """The same, async: every call yields to other tasks."""
 
     def __init__(self) -> None:
         self.inner = DictStore()
@@ -97,7 +97,7 @@ class FileStore:
             return found
 
     def put(self, key: str, value: bytes, expected_token: int | None) -> int | None:
-        # A token never comes twice, also where a key was deleted.
+        # A token is never used twice, even after its key was deleted.
         fresh = int.from_bytes(os.urandom(7))
         if expected_token is None:
             sql, values = "insert or ignore into kept values (?, ?, ?)", (key, value, fresh)
@@ -119,7 +119,7 @@ class FileStore:
 
 
 async def open_file_store(url: Url, *, blocking: bool, upgrade: bool) -> KeyValueBackend:
-    """`keyvalue-file:///path`: with blocking functions where the caller blocks, else in threads."""
+    """`keyvalue-file:///path`: blocking functions for blocking callers, else in threads."""
     url.finish(())
     store = FileStore(Path(url.path.removeprefix("/")))
     return KeyValueBackend(store, durability="process", name="keyvalue-file", in_threads=not blocking)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class ServedTarget(Target):
-    """A folder's store behind the server: in a file there, or in the server's memory as long as it is not forgotten."""
+    """A store behind the server: in a file of the folder, or in the server's memory until `forget`."""
 
     def __init__(self, folder: Path, url: str = "http://{0}", *, in_memory: bool = False) -> None:
         where = "memory://" if in_memory else f"sqlite:///{folder}/hansard.db"
@@ -33,7 +33,7 @@ class ServedTarget(Target):
         super().__init__(url.format(self._address.removeprefix("http://")))
 
     def close(self) -> None:
-        """What is in a file is found again; what is in memory stays there until it is forgotten."""
+        """Closes the stores. A file stays; a store in memory stays until `forget`."""
         super().close()
         if not self._in_memory:
             self.forget()
@@ -45,7 +45,7 @@ class ServedTarget(Target):
 
 @cache
 def address() -> str:
-    """Where the server of this process listens."""
+    """Returns the address of this process's server."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.contract.many"],
         cwd=ROOT,
@@ -65,7 +65,7 @@ def address() -> str:
 
 
 class Many:
-    """The first segment of a path says which store is meant: a folder, by which it is known, and its URL."""
+    """An application that chooses the store by the first segment of a path: a folder and a URL."""
 
     def __init__(self) -> None:
         self._stores: dict[str, tuple[Store, ASGIApp]] = {}

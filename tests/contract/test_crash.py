@@ -26,8 +26,8 @@ def test_nothing_acknowledged_is_lost(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DURABLE)
-def test_the_first_open_is_a_race(name: str, tmp_path: Path) -> None:
-    """Several processes make the same storage at once; none of them may fail, or make it twice."""
+def test_processes_that_create_one_storage_at_once_all_succeed(name: str, tmp_path: Path) -> None:
+    """None of the processes may fail, or create the storage twice."""
     target = BACKENDS[name](tmp_path)
     assert target.url is not None
     writers = [processes.Writer(target.url, f"w{number}", batches=3) for number in range(4)]

@@ -21,7 +21,7 @@ EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
 SETTINGS = settings(
     max_examples=EXAMPLES or 8,
     stateful_step_count=30,
-    # The default run is the same each time: a failure in it is the work of whoever changed something.
+    # The default run is the same each time, so that only a change of the code can make it fail.
     derandomize=not EXAMPLES,
     database=None,
     deadline=None,
@@ -32,7 +32,7 @@ SETTINGS = settings(
 pytestmark = pytest.mark.timeout(1200)
 
 UNLIKE = {"redis-cluster": ["Receipt.blobs"]}
-"""A blob that a lost write of a cluster prepared is counted, and goes, when that write is settled."""
+"""A blob of a lost write in a cluster counts until that write is settled."""
 
 _root: list[Path] = []
 
@@ -45,7 +45,7 @@ def root() -> Iterator[None]:
 
 
 def fresh(name: str) -> Target:
-    """Storage that nothing has used: a machine runs many times."""
+    """Returns an unused storage: a machine runs many times."""
     return BACKENDS[name](Path(tempfile.mkdtemp(dir=_root[0])))
 
 

@@ -1,4 +1,4 @@
-"""Branches against the simplest model there is: each branch a list of messages of its own.
+"""Branches compared with a naive model, in which each branch is a separate list of messages.
 
 `memory` is the definition of truth for other backends, and it shares the branch arithmetic of `hansard.rules` with
 them: lines, flattened paths, what is doomed. So that arithmetic needs a judge that knows none of it. The model copies

@@ -1,4 +1,4 @@
-"""`none` keeps nothing and says nothing: reads are empty, writes succeed."""
+"""`none` stores nothing: reads are empty, writes succeed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_every_method(store: Driver, call: str) -> None:
+def test_every_method_reads_nothing_and_writes_without_error(store: Driver, call: str) -> None:
     if call in ("Store.watch", "Store.backup", "Admin.vacuum"):
         with pytest.raises(Unsupported):
             CALLS[call](store)
@@ -47,7 +47,7 @@ def test_every_method(store: Driver, call: str) -> None:
     assert store.admin.tenants() == []
 
 
-def test_an_append_answers_as_if_it_were_the_first(store: Driver) -> None:
+def test_every_append_is_answered_as_the_first(store: Driver) -> None:
     for _ in range(2):
         appended = store.append("c", [Message("user", "a", id="m"), Message("user", picture(1))], user_id="u")
         assert (appended.stored, appended.created, appended.version) == (2, True, 1)
@@ -60,7 +60,7 @@ def test_an_append_answers_as_if_it_were_the_first(store: Driver) -> None:
     assert store.get_messages("c") == []
 
 
-def test_changes_answer_in_the_true_shape(store: Driver) -> None:
+def test_updates_return_results_of_the_usual_types(store: Driver) -> None:
     assert store.update_message("c", "m", content=picture(1), pinned=True).content == picture(1)
     assert store.update_conversation("c", title="t").title == "t"
     assert store.replace_messages("c", [Message("user", "x")]).stored == 1
@@ -72,14 +72,14 @@ def test_changes_answer_in_the_true_shape(store: Driver) -> None:
     assert store.pop_message("c") is None
 
 
-def test_what_is_wrong_with_a_call_is_still_wrong(store: Driver) -> None:
+def test_wrong_arguments_are_still_refused(store: Driver) -> None:
     batch = [Message("user", "a", id="m"), Message("user", "b", id="m")]
     with pytest.raises(Conflict):
         store.append("c", batch, on_duplicate="error")
     with pytest.raises(ValueError, match="role"):
-        store.append_message("c", "nobody", "x")
+        store.append_message("c", "unknown", "x")
 
 
-def test_titles_are_given(store: Driver) -> None:
+def test_auto_title_changes_nothing(store: Driver) -> None:
     titled = store.again(auto_title=True)
     assert titled.append("c", Message("user", "Hello")).version == 1
