@@ -22,7 +22,7 @@ from hansard.store.accessors import Accessors
 ACCESSORS = sorted(name for name in vars(Accessors) if not name.startswith("_"))
 
 
-def test_types_of_the_async_store() -> None:
+def test_accessors_of_the_async_store_are_typed() -> None:
     async def run() -> None:
         async with hansard.connect("memory://") as store:
             assert isinstance(assert_type(store.openai_session("c"), OpenAISession), OpenAISession)
@@ -35,7 +35,7 @@ def test_types_of_the_async_store() -> None:
     asyncio.run(run())
 
 
-def test_types_of_the_blocking_store() -> None:
+def test_accessors_of_the_blocking_store_are_typed() -> None:
     with sync.connect("memory://") as store:
         assert isinstance(assert_type(store.openai_session("c"), OpenAISession), OpenAISession)
         assert isinstance(assert_type(store.pydantic_ai_store(), HansardConversationStore), HansardConversationStore)
@@ -46,7 +46,7 @@ def test_types_of_the_blocking_store() -> None:
 
 @pytest.mark.parametrize("name", ACCESSORS)
 @pytest.mark.parametrize("store", [hansard.Store, sync.Store], ids=["async", "blocking"])
-def test_help_shows_what_it_returns(store: type, name: str) -> None:
+def test_help_shows_the_returned_type(store: type, name: str) -> None:
     found = inspect.getattr_static(store, name)
     returned = str((found.fget if isinstance(found, property) else found).__annotations__["return"])
     text = pydoc.plain(pydoc.render_doc(store))

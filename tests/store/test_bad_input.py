@@ -1,4 +1,4 @@
-"""Every wrong argument has its own clear error, raised before anything is written, or even asked of the backend."""
+"""Every wrong argument has its own clear error, raised before the backend is called."""
 
 from __future__ import annotations
 
@@ -244,7 +244,9 @@ def store(fault: Fault) -> Iterator[Driver]:
 
 
 @pytest.mark.parametrize(("call", "says"), WRONG.values(), ids=WRONG)
-def test_a_wrong_argument(store: Driver, fault: Fault, call: Call, says: str) -> None:
+def test_a_wrong_argument_is_refused_before_the_backend_is_called(
+    store: Driver, fault: Fault, call: Call, says: str
+) -> None:
     with pytest.raises(ValidationError, match=says):
         call(store)
     assert fault.calls == 0, "the backend was asked before the arguments were checked"
@@ -262,7 +264,7 @@ def test_a_wrong_argument(store: Driver, fault: Fault, call: Call, says: str) ->
         (lambda s: s.replace_messages("c", [Message("user", "x" * 1001)]), 1000, 1001),
     ],
 )
-def test_a_limit_passed(store: Driver, call: Call, limit: int, value: int) -> None:
+def test_exceeding_a_limit_names_the_limit_and_the_value(store: Driver, call: Call, limit: int, value: int) -> None:
     small = store.again(limits=Limits(content_bytes=1000, messages=5))
     small.append("c", [])
     with pytest.raises(QuotaExceeded, match="Limits") as refused:
@@ -271,7 +273,7 @@ def test_a_limit_passed(store: Driver, call: Call, limit: int, value: int) -> No
     assert store.list_conversations().items == []
 
 
-def test_a_summary_that_covers_nothing(store: Driver) -> None:
+def test_a_summary_of_no_message_is_refused(store: Driver) -> None:
     store.append_message("c", "user", "x")
     before = state(store)
     for first, last, text in ((0, 1, "x"), (2, 1, "x"), (1, 2**70, "x"), ("1", 1, "x"), (1, 1, ""), (1, 1, 5)):
@@ -282,7 +284,7 @@ def test_a_summary_that_covers_nothing(store: Driver) -> None:
     assert state(store) == before
 
 
-def test_numbers_are_fine_as_ids(store: Driver) -> None:
+def test_numbers_are_accepted_as_ids(store: Driver) -> None:
     store.append_message(7, "user", "x", id=8, user_id=9, agent_id=10)
     found = store.get_conversation("7")
     assert found is not None
@@ -293,7 +295,7 @@ def test_numbers_are_fine_as_ids(store: Driver) -> None:
     assert store.delete_messages(7, [8]).messages == 1
 
 
-def test_limits_may_be_changed(store: Driver) -> None:
+def test_limits_are_configurable(store: Driver) -> None:
     wide = store.again(limits=Limits(id_bytes=1000, page=500, depth=300))
     wide.append_message("x" * 1000, "user", _nested(300))
     assert len(wide.get_messages("x" * 1000, limit=500)) == 1
@@ -308,7 +310,7 @@ def test_limits_may_be_changed(store: Driver) -> None:
         {"role": "user", "content": "x", "participant": {"kind": "user", "id": "u"}, "usage": {"input_tokens": 1}},
     ],
 )
-def test_mappings_are_messages(store: Driver, message: dict[str, Any]) -> None:
+def test_mappings_are_accepted_as_messages(store: Driver, message: dict[str, Any]) -> None:
     stored = store.append("c", message).messages[0]
     assert stored.content == "x"
     if "participant" in message:
@@ -316,7 +318,7 @@ def test_mappings_are_messages(store: Driver, message: dict[str, Any]) -> None:
         assert stored.usage == Usage(1)
 
 
-def test_the_year_9999_is_a_time(store: Driver) -> None:
+def test_the_year_9999_is_accepted(store: Driver) -> None:
     last = datetime.max.replace(tzinfo=UTC)
     stored = store.append_message("c", "user", "x", created_at=last)
     assert store.get_message("c", stored).created_at == last

@@ -1,4 +1,4 @@
-"""Erasure, looked at from outside: nothing that a user said, or that was made of it, is left in the raw bytes.
+"""Erasure, checked in the raw bytes: no message of a user, and nothing derived from one, is left.
 
 Each place that a user's words may reach gets a canary of its own. Other users' words must stay.
 """
@@ -43,7 +43,7 @@ class Clock:
 
 
 def fill(store: sync.Store, word: Callable[[str], str]) -> None:
-    """Whatever of a user can be kept, with and without an end."""
+    """Stores every kind of user data, with and without expiry."""
     for name, ends in (("kept", None), ("expired", NOW + timedelta(hours=1))):
         own = [
             Message("user", word(f"message-{name}"), participant=ANN, metadata={"k": word(f"extra-{name}")}),
@@ -66,7 +66,7 @@ def fill(store: sync.Store, word: Callable[[str], str]) -> None:
 
 @pytest.fixture(params=["sqlite", "file", "file-snapshot", "postgres", "redis"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """A URL, and everything that is stored there, as bytes."""
+    """Yields a URL, and a function that returns everything stored there as bytes."""
     kind = request.param
     if kind == "postgres":
         if reason := postgres.why_absent():
@@ -85,7 +85,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
 
 
 def bytes_of(folder: Path) -> bytes:
-    """All files, and the base64 in them, decoded."""
+    """Returns the content of all files, and their decoded base64."""
     read = b"|".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     decoded = [
         base64.b64decode(each) for each in re.findall(rb"\"((?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/=]{4})?)\"", read)
@@ -147,7 +147,7 @@ def test_nothing_of_an_erased_user_is_left(place: tuple[str, Callable[[], bytes]
     after = raw()
     left = [each for each in said if each.encode() in after]
     assert not left
-    # In the index of SQLite, words lie in pieces: none of their own is left either.
+    # SQLite's index stores words in pieces: none that only this user had may be left.
     assert b"xyzzy" not in after
     assert vector not in after
     assert STAYS.encode() in after

@@ -1,4 +1,4 @@
-"""What others do in the middle of a call, and what fails after its first write."""
+"""Calls during which another writer changes something, or whose second write fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _marks(store: Store) -> int:
 
 
 class TestRemoval:
-    def test_the_mark_stays_when_forgetting_fails(self) -> None:
+    def test_the_mark_stays_when_removing_vectors_fails(self) -> None:
         """The message is deleted but its vector is not: later callers must notice."""
 
         async def run() -> None:
@@ -53,7 +53,7 @@ class TestRemoval:
 
         asyncio.run(run())
 
-    def test_the_mark_goes_when_nothing_was_removed(self) -> None:
+    def test_the_mark_is_removed_when_no_message_was_removed(self) -> None:
         async def run() -> None:
             async with hansard.connect("memory://", embedder=EMBEDDER) as store:
                 await store.append("c", Message("user", "one", id="m1"))
@@ -64,13 +64,13 @@ class TestRemoval:
 
         asyncio.run(run())
 
-    def test_vectors_that_others_keep_changing_are_not_given_up_in_silence(self) -> None:
+    def test_vectors_that_change_at_each_attempt_raise_an_error(self) -> None:
         class Busy(MemoryBackend):
             is_busy = False
 
             async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
                 if self.is_busy and any(write.namespace[:2] == vector_records.VECTORS for write in writes):
-                    raise Conflict("somebody embeds")
+                    raise Conflict("another process embeds")
                 return await super().write_records(context, writes)
 
         async def run() -> None:
@@ -88,7 +88,7 @@ class TestRemoval:
 
 
 class TestErasure:
-    def test_a_conversation_that_is_deleted_meanwhile(self) -> None:
+    def test_erasure_succeeds_when_a_conversation_is_deleted_meanwhile(self) -> None:
         class Interrupted(MemoryBackend):
             meanwhile: Callable[[], Awaitable[Any]] | None = None
 

@@ -1,4 +1,4 @@
-"""A text of megabytes is checked and encoded on a thread: tasks of the same loop go on meanwhile."""
+"""A text of megabytes is checked and encoded in a thread, so that other tasks of the loop can run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hansard import Message, connect
 LONG = "x" * 1_100_000
 
 
-async def _runs_beside(content: Any) -> bool:
-    """Whether another task ran during the append. Nothing else of the memory backend suspends."""
+async def _lets_others_run(content: Any) -> bool:
+    """Returns whether another task ran during the append. Nothing else of the memory backend suspends."""
     async with connect("memory://") as store:
         ran = asyncio.Event()
 
@@ -35,9 +35,9 @@ async def _runs_beside(content: Any) -> bool:
     ids=["text", "part", "image"],
 )
 def test_a_long_text_does_not_hold_up_the_loop(content: Any) -> None:
-    assert asyncio.run(_runs_beside(content))
+    assert asyncio.run(_lets_others_run(content))
 
 
 def test_a_short_text_needs_no_thread() -> None:
-    assert not asyncio.run(_runs_beside("short"))
-    assert not asyncio.run(_runs_beside([{"type": "text", "text": "short"}]))
+    assert not asyncio.run(_lets_others_run("short"))
+    assert not asyncio.run(_lets_others_run([{"type": "text", "text": "short"}]))

@@ -1,4 +1,4 @@
-"""Messages given as mappings may use the names and times of other stores, and results answer to their names."""
+"""Messages given as mappings may use the names and times of other stores, and results have their attributes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_message_of_modernpath_and_one_of_toolpack(store: hansard.sync.Store) 
         (NOON.astimezone(timezone(timedelta(hours=5))), NOON),
     ],
 )
-def test_times(store: hansard.sync.Store, name: str, time: Any, kept: datetime) -> None:
+def test_times_of_other_stores_are_read(store: hansard.sync.Store, name: str, time: Any, kept: datetime) -> None:
     store.append("c", {"role": "user", "content": "Hello", name: time})
     assert store.get_messages("c")[0].created_at == kept
 
@@ -79,13 +79,13 @@ def test_times(store: hansard.sync.Store, name: str, time: Any, kept: datetime) 
         ({"sources": [{"documentid": "d1"}]}, "a source has unknown fields"),
     ],
 )
-def test_what_cannot_be_read_is_refused(store: hansard.sync.Store, given: dict[str, Any], why: str) -> None:
+def test_unreadable_names_and_times_are_refused(store: hansard.sync.Store, given: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         store.append("c", {"role": "user", "content": "Hello", **given})
     assert store.get_conversation("c") is None
 
 
-def test_results_answer_to_the_names_of_makers(store: hansard.sync.Store) -> None:
+def test_results_have_the_attributes_of_other_stores(store: hansard.sync.Store) -> None:
     id = store.append_message("c", "user", "Hello")
     message, conversation = store.get_messages("c")[0], store.get_conversation("c")
     assert (message.message_id, message.conversation_id) == (id, "c")

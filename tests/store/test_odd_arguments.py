@@ -66,7 +66,7 @@ class Silent:
 
 @cache
 def nested(depth: int) -> Any:
-    """Made once: to make and to drop so deep a list takes longer than all the calls that refuse it."""
+    """Built once, because building and freeing so deep a list takes longer than all calls that refuse it."""
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -181,7 +181,7 @@ GOOD: dict[str, Callable[[], Any]] = {
 }
 PARTS: dict[str, type] = {"": Store, "records": records.Records, "blobs": blobs.Blobs, "admin": admin.Admin}
 ADAPTERS = re.compile("adk_|claude_|crewai_|openai_session|pydantic_ai_|langgraph_")
-"""Other packages check what they are given."""
+"""Methods whose arguments another package checks."""
 URLS = ("memory://", "file://{}/files", "sqlite:///{}/store.db")
 
 
@@ -198,7 +198,7 @@ def parameters(part: str, name: str) -> dict[str, inspect.Parameter]:
 
 
 def cases(part: str, name: str) -> Iterator[tuple[str, dict[str, Callable[[], Any]]]]:
-    """Each argument odd by itself, and now and then two of them."""
+    """Yields each argument with an odd value alone, and sometimes two of them."""
     chance = random.Random(f"{part}.{name} {EXAMPLES}")
     known = parameters(part, name)
     needed = {key: GOOD[key] for key, each in known.items() if each.default is each.empty}
@@ -239,7 +239,7 @@ async def fill(store: Store) -> None:
 
 
 async def answer(store: Store, part: str, name: str, given: dict[str, Callable[[], Any]]) -> Any:
-    """What a method says, without what differs between two calls of it. Anything but a HansardError comes through."""
+    """Returns the result or the HansardError of a method, without values that differ between calls."""
     made = {key: make() for key, make in given.items()}
     try:
         found = getattr(getattr(store, part) if part else store, name)(**made)
@@ -257,7 +257,7 @@ async def answer(store: Store, part: str, name: str, given: dict[str, Callable[[
 
 
 async def _first(iterator: AsyncIterator[Any]) -> list[Any]:
-    """What an iterator yields, unless it waits: a live tail has no end."""
+    """Returns the items of an iterator until it waits: a live tail has no end."""
     found: list[Any] = []
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.02 if "watch" in str(iterator) else 30):
@@ -279,7 +279,7 @@ _DIFFERS = {
     "backend",
 }
 _UNLIKE = {"backup", "check", "reindex"}
-"""They write a file of the same name, or say in steps of their own how far they have come."""
+"""Methods that write a file of the same name, or report progress in their own steps."""
 
 _REFUSED = {
     ("", "backup"),
@@ -295,7 +295,7 @@ _REFUSED = {
 
 
 def plain(value: Any) -> Any:
-    """A result as text, without ids and times that the store gave, and what backends may do differently."""
+    """Returns a result as text, without generated ids and times, and without fields in which backends may differ."""
     if isinstance(value, Store):
         return "a view"
     if isinstance(value, msgspec.Struct):
@@ -344,6 +344,6 @@ def test_odd_values_are_refused_or_taken_alike_on_every_backend(
 
 
 def are_alike(answers: list[Any]) -> bool:
-    """Whether the backends agree, but for what one of them cannot do."""
+    """Returns whether the backends agree, except for what one of them does not support."""
     said = [each for each in answers if each[:2] != ("error", "Unsupported")]
     return all(each == said[0] for each in said)

@@ -1,4 +1,4 @@
-"""A purge lists and then deletes; others may write between the two."""
+"""A purge lists and then deletes; other writers may write in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 
 class Interrupted(MemoryBackend):
-    """Somebody else does something just after conversations were listed."""
+    """Another writer acts just after conversations were listed."""
 
     meanwhile: Callable[[Store], Awaitable[Any]] | None = None
 
@@ -38,7 +38,7 @@ def backend() -> Interrupted:
 
 @pytest.fixture
 def store(backend: Interrupted) -> Iterator[Driver]:
-    """Three conversations of long ago."""
+    """A store with three old conversations."""
 
     async def give(blocking: bool) -> Interrupted:
         return backend
@@ -52,7 +52,7 @@ def store(backend: Interrupted) -> Iterator[Driver]:
     target.close()
 
 
-async def _begin_anew(other: Store) -> None:
+async def _delete_and_create(other: Store) -> None:
     await other.delete_conversation("b")
     await other.append_message("b", "user", "new")
 
@@ -60,7 +60,7 @@ async def _begin_anew(other: Store) -> None:
 ACTS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "a message": lambda other: other.append_message("b", "user", "new"),
     "a title": lambda other: other.update_conversation("b", title="kept"),
-    "a new beginning": _begin_anew,
+    "a new beginning": _delete_and_create,
 }
 
 
@@ -79,7 +79,7 @@ def test_a_conversation_that_is_deleted_meanwhile_is_not_counted(store: Driver, 
 
 
 class Late(MemoryBackend):
-    """Somebody else does something in the last moment before a deletion."""
+    """Another writer acts just before a deletion."""
 
     meanwhile: Callable[[Store], Awaitable[Any]] | None = None
 

@@ -1,4 +1,4 @@
-"""Messages and their blobs are read one after the other; others may write between the two."""
+"""Messages and then their blobs are read; other writers may write in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hansard.testing.contract.blobs import picture
 
 
 class Interrupted(MemoryBackend):
-    """Somebody else does something just before the blobs are read."""
+    """Another writer acts just before the blobs are read."""
 
     meanwhile: Callable[[Store], Awaitable[Any]] | None = None
 
@@ -51,7 +51,7 @@ def ids(messages: Sequence[Message]) -> list[str]:
     return [message.id for message in messages]
 
 
-def test_a_message_that_is_deleted_meanwhile_is_not_there(store: Driver, backend: Interrupted) -> None:
+def test_a_message_that_is_deleted_during_a_read_is_left_out(store: Driver, backend: Interrupted) -> None:
     backend.meanwhile = lambda other: other.delete_message("c", "p")
     assert ids(store.get_messages("c")) == ["a", "z"]
     assert ids(store.get_messages("c")) == ["a", "z"]
@@ -68,7 +68,7 @@ def test_a_message_that_is_deleted_meanwhile_is_not_there(store: Driver, backend
     ],
     ids=str,
 )
-def test_a_page_of_which_all_is_deleted_meanwhile_is_not_empty(
+def test_a_page_whose_messages_are_all_deleted_during_the_read_is_read_again(
     store: Driver, backend: Interrupted, options: dict[str, Any], expected: list[str]
 ) -> None:
     if "after" not in options and "before" not in options:
@@ -79,37 +79,39 @@ def test_a_page_of_which_all_is_deleted_meanwhile_is_not_empty(
     assert not page.has_more
 
 
-def test_a_turn_of_which_a_filter_leaves_nothing(store: Driver) -> None:
-    # Catches a read that goes on because nothing was found.
+def test_a_filter_may_leave_no_message_of_a_turn(store: Driver) -> None:
+    # Catches a read that continues with older turns because nothing was found.
     page = store.get_messages("c", turns=1, roles=["tool"])
     assert ids(page) == []
     assert page.has_more
 
 
-def test_one_message_that_is_deleted_meanwhile(store: Driver, backend: Interrupted) -> None:
+def test_get_message_of_a_message_deleted_during_the_read_is_not_found(store: Driver, backend: Interrupted) -> None:
     backend.meanwhile = lambda other: other.delete_conversation("c")
     with pytest.raises(MessageNotFound):
         store.get_message("c", "p")
 
 
-def test_a_message_that_is_changed_meanwhile(store: Driver, backend: Interrupted) -> None:
+def test_a_message_that_is_updated_during_a_read_is_returned_updated(store: Driver, backend: Interrupted) -> None:
     backend.meanwhile = lambda other: other.update_message("c", "p", content=picture(2))
     assert store.get_message("c", "p").content == picture(2)
     backend.meanwhile = lambda other: other.update_message("c", "p", content="plain")
     assert [message.content for message in store.iter_messages("c")] == ["a", "plain", "z"]
 
 
-def test_a_known_message_that_is_deleted_meanwhile(store: Driver, backend: Interrupted) -> None:
+def test_an_append_of_a_stored_id_returns_it_though_it_is_deleted_meanwhile(
+    store: Driver, backend: Interrupted
+) -> None:
     backend.meanwhile = lambda other: other.delete_message("c", "p")
     assert ids(store.append("c", Message("user", "other", id="p")).messages) == ["p"]
 
 
-def test_a_changed_message_that_is_deleted_meanwhile(store: Driver, backend: Interrupted) -> None:
+def test_an_update_returns_its_message_though_it_is_deleted_meanwhile(store: Driver, backend: Interrupted) -> None:
     backend.meanwhile = lambda other: other.delete_message("c", "p")
     assert store.update_message("c", "p", pinned=True).pinned
 
 
-def test_a_blob_that_is_lost_is_corruption(store: Driver, backend: Interrupted) -> None:
+def test_a_missing_blob_is_corruption(store: Driver, backend: Interrupted) -> None:
     backend.storage.tenants["default"].blobs.clear()
     for read in (
         lambda: store.get_messages("c"),

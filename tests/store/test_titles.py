@@ -76,7 +76,7 @@ def test_a_titler_that_returns_no_text_is_logged(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize("created_first", [False, True])
-def test_a_conversation_that_is_begun_anew_gets_a_title_again(*, created_first: bool) -> None:
+def test_a_conversation_that_is_created_again_gets_a_title_again(*, created_first: bool) -> None:
     async def run() -> None:
         async with hansard.connect("memory://", auto_title=True) as store:
             for said in ("First things", "Second things"):
