@@ -1,4 +1,4 @@
-"""Running the command in a process of its own, with its own folder, environment and streams.
+"""Runs the command in a separate process, with its own folder, environment and streams.
 
 Most calls are forked from a server that has the modules loaded already, which makes each one quick and changes nothing
 else. `start` and `afresh` begin a new interpreter.
@@ -67,7 +67,7 @@ class Shell:
             return Done(process.exitcode, *(stream.read_text("utf-8") for stream in streams[1:]))
 
     def fails(self, code: int, *arguments: str, stdin: str | bytes = "") -> str:
-        """Runs a command that must fail with this exit code, saying so in one line."""
+        """Runs a command that must fail with this exit code and a message of one line."""
         done = self.run(*arguments, stdin=stdin)
         assert done.code == code, done
         assert done.err.startswith("hansard: "), done
@@ -88,7 +88,7 @@ class Shell:
         return process
 
     def close(self) -> None:
-        """Ends what a test that failed has left running."""
+        """Ends processes that a failed test has left running."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()

@@ -1,4 +1,4 @@
-"""Looking after a store, as people do it."""
+"""The commands that maintain a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fill(shell: Shell) -> None:
         store.append("new", [Message("user", "Hello", usage=Usage(1, 2, model="big"))], user_id="u_2")
 
 
-def test_stats_and_tenants(shell: Shell) -> None:
+def test_stats_and_tenants_are_shown(shell: Shell) -> None:
     fill(shell)
     whole = shell("stats", "--json").json
     assert (whole["tenants"], whole["conversations"], whole["messages"]) == (2, 3, 4)
@@ -43,7 +43,7 @@ def test_stats_and_tenants(shell: Shell) -> None:
     assert "no statistics" in shell.fails(9, "stats", "--user", "u_1")
 
 
-def test_deleting_a_tenant_asks(shell: Shell) -> None:
+def test_deleting_a_tenant_asks_for_confirmation(shell: Shell) -> None:
     fill(shell)
     assert "pass --yes" in shell.fails(2, "tenants", "--delete", "acme")
     assert "no tenant 'acne'" in shell.fails(4, "tenants", "--delete", "acne", "--yes")
@@ -53,7 +53,7 @@ def test_deleting_a_tenant_asks(shell: Shell) -> None:
     assert shell("tenants").out == "default\n"
 
 
-def test_usage(shell: Shell) -> None:
+def test_usage_is_shown_by_day_and_model(shell: Shell) -> None:
     fill(shell)
     rows = shell("usage", "--json").json["items"]
     assert (rows[0]["day"], rows[0]["model"], rows[0]["input_tokens"]) == ("2020-01-01", "small", 10)
@@ -65,7 +65,7 @@ def test_usage(shell: Shell) -> None:
     assert shell("usage", "--since", "2999-01-01").err == "no usage\n"
 
 
-def test_check_finds_what_is_wrong(shell: Shell) -> None:
+def test_check_reports_problems_with_an_exit_code(shell: Shell) -> None:
     fill(shell)
     assert shell("check").out == "nothing is wrong\n"
     assert shell("check", "--tenant", "acme", "--json").json == {"problems": [], "durability": "machine"}
@@ -80,7 +80,7 @@ def test_check_finds_what_is_wrong(shell: Shell) -> None:
     assert "new" in done.json["problems"][0]["where"]
 
 
-def test_purge(shell: Shell) -> None:
+def test_purge_deletes_old_conversations(shell: Shell) -> None:
     fill(shell)
     assert shell("purge", "--older-than", "30d", "--dry-run").out == "would delete: 1 conversation, 2 messages\n"
     assert "pass --yes" in shell.fails(2, "purge", "--older-than", "30d")
@@ -97,7 +97,7 @@ def test_purge(shell: Shell) -> None:
     assert [each["id"] for each in shell("conversations", "--json").json["items"]] == ["new"]
 
 
-def test_erase_user(shell: Shell) -> None:
+def test_erase_user_deletes_everything_of_the_user(shell: Shell) -> None:
     fill(shell)
     assert "pass --yes" in shell.fails(2, "erase-user", "u_1")
     said = shell("erase-user", "u_1", "--yes").out
@@ -106,7 +106,7 @@ def test_erase_user(shell: Shell) -> None:
     assert shell("erase-user", "u_1", "--yes").out == "erased: nothing\n"
 
 
-def test_a_receipt_says_what_finishes_it(shell: Shell) -> None:
+def test_a_receipt_names_the_command_that_finishes_the_deletion(shell: Shell) -> None:
     fill(shell)
     with closing(sqlite3.connect(shell.folder / "hansard.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -119,7 +119,7 @@ def test_a_receipt_says_what_finishes_it(shell: Shell) -> None:
     assert shell("purge").out == f"deleted: nothing\n{CLEAN}"
 
 
-def test_erase_user_takes_what_has_expired_in_a_tenant(shell: Shell) -> None:
+def test_erase_user_deletes_expired_data_of_a_tenant(shell: Shell) -> None:
     path = shell.folder / "hansard.db"
     with sync.connect(f"sqlite:///{path}", clock=lambda: LONG_AGO) as store:
         later = LONG_AGO + timedelta(days=1)
@@ -129,7 +129,7 @@ def test_erase_user_takes_what_has_expired_in_a_tenant(shell: Shell) -> None:
     assert b"canary-xyzzy" not in path.read_bytes()
 
 
-def test_vacuum(shell: Shell) -> None:
+def test_vacuum_shrinks_the_file(shell: Shell) -> None:
     path = shell.folder / "hansard.db"
     with sync.connect(f"sqlite:///{path}") as store:
         store.append("large", [Message("user", f"{number} " + "word " * 500) for number in range(400)])
@@ -150,7 +150,7 @@ def test_vacuum(shell: Shell) -> None:
     )
 
 
-def test_a_store_that_is_too_damaged_to_be_opened(shell: Shell) -> None:
+def test_a_damaged_store_is_reported_in_one_line(shell: Shell) -> None:
     fill(shell)
     path = shell.folder / "hansard.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -159,13 +159,13 @@ def test_a_store_that_is_too_damaged_to_be_opened(shell: Shell) -> None:
     content[(page - 1) * 4096 : page * 4096] = bytes(4096)
     path.write_bytes(content)
     for command in ("check", "stats", "conversations"):
-        said = shell.fails(6, command)
-        assert "is damaged" in said
-        assert "restore a backup" in said
-        assert "Traceback" not in said
+        error = shell.fails(6, command)
+        assert "is damaged" in error
+        assert "restore a backup" in error
+        assert "Traceback" not in error
 
 
-def test_upgrade_of_a_store_that_needs_none(shell: Shell) -> None:
+def test_upgrading_a_current_store_changes_nothing(shell: Shell) -> None:
     fill(shell)
     assert "has the format of Hansard" in shell("upgrade").err
     assert shell("stats", "--json").json["messages"] == 4
@@ -188,7 +188,7 @@ def test_bench_leaves_nothing_behind(shell: Shell) -> None:
     assert "at least 1" in shell.fails(2, "bench", "--messages", "0")
 
 
-def test_a_file_that_is_no_store(shell: Shell) -> None:
+def test_a_file_that_is_not_a_store_is_refused(shell: Shell) -> None:
     (shell.folder / "notes.db").write_text("Dear diary, " * 500)
     assert shell.run("stats", "-u", "sqlite:///notes.db").code in (6, 7)
     with sqlite3.connect(shell.folder / "foreign.db") as db:
@@ -200,7 +200,7 @@ def test_a_file_that_is_no_store(shell: Shell) -> None:
 # Values
 
 
-def test_ages_and_dates() -> None:
+def test_ages_and_dates_are_parsed() -> None:
     assert moment("30d", "x") == timedelta(days=30)
     assert moment(" 2W ", "x") == timedelta(weeks=2)
     assert moment("90s", "x") == timedelta(seconds=90)
@@ -210,7 +210,7 @@ def test_ages_and_dates() -> None:
             moment(wrong, "x")
 
 
-def test_text_is_safe_and_previews_are_as_wide_as_they_look() -> None:
+def test_text_is_escaped_and_previews_are_cut_by_display_width() -> None:
     assert visible("a\x1b[0m\x07\x9b\u202eb\n\tc") == "a␛[0m␇��b\n\tc"
     assert preview("注文" * 100, 10) == "注文注文 …"
     assert preview("one\n two\tthree", 60) == "one two three"

@@ -17,7 +17,7 @@ from tests.cli.shell import Shell
 from hansard import sync
 
 
-def test_lines_of_stdin(shell: Shell) -> None:
+def test_each_line_of_stdin_is_answered_and_stored(shell: Shell) -> None:
     lines = ["I bought a lamp", "and a chair", "/history", "/search lamp", "/why", "/list"]
     done = shell("chat", "c", "--agent", "helper", stdin="\n".join(lines))
     assert done.out.splitlines()[:6] == [
@@ -35,7 +35,7 @@ def test_lines_of_stdin(shell: Shell) -> None:
     assert shell("show", "c", "--json").json["conversation"]["agent_id"] == "helper"
 
 
-def test_branches_and_conversations(shell: Shell) -> None:
+def test_chat_commands_switch_branches_and_conversations(shell: Shell) -> None:
     lines = ["Where to?", "Thanks", "/edit 1 Where to, by train?", "/history", "/branch", "/branch main", "/history 1"]
     lines += ["/again", "/new other", "Hello", "/switch c", "/history 1", "/help"]
     out = shell("chat", "c", stdin="\n".join(lines)).out.splitlines()
@@ -52,7 +52,7 @@ def test_branches_and_conversations(shell: Shell) -> None:
     assert any(line.startswith("/history [N]") for line in out)
 
 
-def test_the_newest_conversation(shell: Shell) -> None:
+def test_chat_continues_the_newest_conversation(shell: Shell) -> None:
     assert "no conversation yet" in shell.fails(2, "chat", "--last")
     shell("chat", "c", "--user", "ann", stdin="one")
     shell("chat", "d", "--user", "ben", stdin="two")
@@ -60,7 +60,7 @@ def test_the_newest_conversation(shell: Shell) -> None:
     assert shell("show", "c", "--json").json["conversation"]["message_count"] == 4
 
 
-def test_what_cannot_be_done(shell: Shell) -> None:
+def test_impossible_options_and_commands_are_refused(shell: Shell) -> None:
     assert "leave --json out" in shell.run("chat", "--json").err
     assert "unknown model" in shell.fails(2, "chat", "--model", "gpt")
     assert "leave CONVERSATION out" in shell.fails(2, "chat", "c", "--last")
@@ -76,11 +76,11 @@ def test_what_cannot_be_done(shell: Shell) -> None:
         assert done.err.splitlines()[-1].startswith("hansard: ")
 
 
-def test_control_characters_are_not_obeyed(shell: Shell) -> None:
+def test_control_characters_are_escaped(shell: Shell) -> None:
     assert "\x1b" not in shell("chat", "c", stdin="a\x1b[31mb\n").out
 
 
-def test_a_person_goes_on_after_a_mistake(shell: Shell) -> None:
+def test_the_chat_continues_after_a_wrong_command(shell: Shell) -> None:
     done = shell.answer("/nonsense\nhello\n/quit", "chat", "c")
     assert done.code == 0, done
     assert "unknown command /nonsense" in done.err
@@ -89,7 +89,7 @@ def test_a_person_goes_on_after_a_mistake(shell: Shell) -> None:
 
 @contextmanager
 def stalling() -> Iterator[str]:
-    """A model that says two words and then nothing more."""
+    """A model that sends two words and then stalls."""
 
     def script(path: str, body: dict[str, Any]) -> list[Any]:
         return [wire.chunk(content="Well, "), wire.chunk(content="let me think")]

@@ -1,4 +1,4 @@
-"""The commands that look and write, run as people run them, on real files."""
+"""The commands that read and write, run on real files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fill(shell: Shell, *, tenant: str = "default") -> None:
         store.append("c2", [Message("user", "Hello\x1b[31m red", id="m1")], user_id="u_2")
 
 
-def test_the_first_append_makes_the_store(shell: Shell) -> None:
+def test_the_first_append_creates_the_store(shell: Shell) -> None:
     missing = shell.afresh("conversations")
     assert (missing.code, missing.out) == (4, "")
     assert missing.err.startswith("hansard: there is no store at sqlite:///hansard.db")
@@ -47,7 +47,7 @@ def test_the_first_append_makes_the_store(shell: Shell) -> None:
     assert [(each["id"], each["user_id"], each["message_count"]) for each in page["items"]] == [("c", "u_1", 1)]
 
 
-def test_append_takes_text_stdin_and_json(shell: Shell) -> None:
+def test_append_accepts_text_stdin_and_json(shell: Shell) -> None:
     first = shell("append", "c", "user", "Hello", "--message-id", "m1", "--metadata", "n=5", "--json").json
     assert first == {
         "conversation_id": "c",
@@ -77,7 +77,7 @@ def test_append_takes_text_stdin_and_json(shell: Shell) -> None:
     assert found["messages"][4]["format"] == "openai.chat"
 
 
-def test_append_refuses(shell: Shell) -> None:
+def test_append_refuses_wrong_input(shell: Shell) -> None:
     assert "there is no store" in shell.fails(4, "append", "c", "user", "Hello", "--no-create")
     assert "unknown role" in shell.fails(2, "append", "c", "robot", "Hello")
     assert "not JSON" in shell.fails(2, "append", "c", "user", "--content-json", "{")
@@ -89,7 +89,7 @@ def test_append_refuses(shell: Shell) -> None:
     assert "UTF-8" in shell.fails(2, "append", "c", "user", stdin=b"\xff\xfe")
 
 
-def test_lists_for_people(shell: Shell) -> None:
+def test_lists_are_readable_tables(shell: Shell) -> None:
     fill(shell)
     lines = shell("conversations").out.splitlines()
     assert re.split(r"\s{2,}", lines[0]) == ["ID", "USER", "AGENT", "TITLE", "MESSAGES", "LAST"]
@@ -107,14 +107,14 @@ def test_lists_for_people(shell: Shell) -> None:
     assert "malformed cursor" in shell.fails(2, "conversations", "--after", "cursor:nonsense")
 
 
-def test_show_for_people(shell: Shell) -> None:
+def test_show_prints_a_readable_conversation(shell: Shell) -> None:
     fill(shell)
     text = shell("show", "c1").out
     assert "注文はどこですか。" in text
     assert "On its way" in text
     assert '{"tool":[1,2]}' in text
     assert "interrupted, pinned" in text
-    # A terminal must not obey what somebody wrote into a message.
+    # A terminal must not execute escape sequences in a message.
     assert "\x1b" not in shell("show", "c2").out
     assert "␛[31m" in shell("show", "c2").out
     assert shell("show", "c2", "--raw").out == "Hello\x1b[31m red\n"
@@ -141,7 +141,7 @@ def test_a_long_conversation_is_shown_whole(shell: Shell) -> None:
     assert len(found["messages"]) == 1500
 
 
-def test_branches(shell: Shell) -> None:
+def test_branches_are_listed_and_switched(shell: Shell) -> None:
     fill(shell)
     with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
         store.branch("c1", at="m1", branch_id="other")
@@ -154,7 +154,7 @@ def test_branches(shell: Shell) -> None:
     assert "no conversation" in shell.fails(4, "branches", "c9")
 
 
-def test_delete_asks(shell: Shell) -> None:
+def test_delete_asks_for_confirmation(shell: Shell) -> None:
     fill(shell)
     assert "pass --yes" in shell.fails(2, "delete", "c1")
     refused = shell.answer("n", "delete", "c1")
@@ -169,7 +169,7 @@ def test_delete_asks(shell: Shell) -> None:
     assert "no conversation 'c1'" in shell.fails(4, "delete", "c1", "--yes")
 
 
-def test_errors_for_machines(shell: Shell) -> None:
+def test_errors_are_json_on_request(shell: Shell) -> None:
     done = shell.run("show", "c", "--json")
     assert (done.code, done.out) == (4, "")
     assert done.error["code"] == "not_found"
@@ -202,7 +202,7 @@ def test_wrong_calls_are_explained(shell: Shell, arguments: list[str], says: str
     assert says in shell.fails(2, *arguments)
 
 
-def test_watch_shows_what_arrives(shell: Shell) -> None:
+def test_watch_prints_new_messages(shell: Shell) -> None:
     fill(shell)
     assert "no conversation" in shell.fails(4, "watch", "nowhere")
     process = shell.start("watch", "c2", "--after", "m1", "--json")
@@ -214,7 +214,7 @@ def test_watch_shows_what_arrives(shell: Shell) -> None:
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
-def test_a_reader_that_has_gone(shell: Shell) -> None:
+def test_a_closed_pipe_is_not_an_error(shell: Shell) -> None:
     with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
         store.append("long", [Message("user", "x" * 1000) for _ in range(2000)])
     for arguments in (["show", "long", "--all", "--raw"], ["export"], ["show", "long", "--all"]):
@@ -228,14 +228,14 @@ def test_a_reader_that_has_gone(shell: Shell) -> None:
         assert process.wait(PATIENCE) == 141
 
 
-def test_another_encoding_does_not_stop_it(shell: Shell) -> None:
+def test_output_works_in_another_encoding(shell: Shell) -> None:
     fill(shell)
     shell.environment["PYTHONIOENCODING"] = "ascii"
     assert "\\u6ce8" in shell.afresh("show", "c1").out
     assert shell.afresh("show", "c1", "--json").json["messages"][0]["content"].startswith("注文")
 
 
-def test_the_version(shell: Shell) -> None:
+def test_version_prints_the_version(shell: Shell) -> None:
     import hansard
 
     for arguments in (["--version"], ["version"]):
@@ -243,14 +243,14 @@ def test_the_version(shell: Shell) -> None:
     assert shell("version", "--json").json == {"version": hansard.__version__}
 
 
-def test_the_installed_command(tmp_path: Path) -> None:
+def test_the_installed_command_runs(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("hansard")
     done = subprocess.run([command, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip()
 
 
 @pytest.mark.parametrize("package", ["cyclopts", "rich"])
-def test_without_the_extra(package: str, tmp_path: Path) -> None:
+def test_a_missing_extra_is_named(package: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from hansard.cli import main; main()"
     for arguments, expected in ((["--version"], 0), (["stats"], 1)):
         done = subprocess.run(
@@ -263,12 +263,12 @@ def test_without_the_extra(package: str, tmp_path: Path) -> None:
 
 
 def test_the_server_needs_one_extra() -> None:
-    """Who installs it has the command that starts it."""
+    """The extra of the server includes the command that starts it."""
     declared = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert "hansard[cli]" in declared["server"]
 
 
-def test_as_a_module(tmp_path: Path) -> None:
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
     for name in ("hansard", "hansard.cli"):
         done = subprocess.run(
             [sys.executable, "-m", name, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -276,7 +276,7 @@ def test_as_a_module(tmp_path: Path) -> None:
         assert done.stdout == f"{hansard.__version__}\n"
 
 
-def test_serve_without_the_extra(tmp_path: Path) -> None:
+def test_serve_names_its_missing_extra(tmp_path: Path) -> None:
     code = "import sys; sys.modules['uvicorn'] = None; from hansard.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "serve"], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -286,7 +286,7 @@ def test_serve_without_the_extra(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_quick_way_imports_little(tmp_path: Path) -> None:
+def test_a_quick_command_imports_few_modules(tmp_path: Path) -> None:
     done = subprocess.run(
         [COMMAND[0], "-X", "importtime", "-m", "hansard.cli", "--version"],
         cwd=tmp_path,
@@ -298,12 +298,12 @@ def test_the_quick_way_imports_little(tmp_path: Path) -> None:
         assert f" {package}\n" not in done.stderr
 
 
-def test_search(shell: Shell) -> None:
+def test_search_prints_hits(shell: Shell) -> None:
     fill(shell)
     found = shell("search", "way")
     assert "c1 " in found.out
     assert "  On its way" in found.out
-    assert "\x1b" not in found.out, "no colour where nobody looks at it"
+    assert "\x1b" not in found.out, "no colour outside a terminal"
     items = shell("search", "注文", "--json").json["items"]
     assert [(each["conversation_id"], each["message"]["id"]) for each in items] == [("c1", "m1")]
     assert items[0]["snippet"]["highlights"][0] == [0, 2]
@@ -313,7 +313,7 @@ def test_search(shell: Shell) -> None:
     assert "\x1b[31m" not in shell("search", "red").out
 
 
-def test_search_options(shell: Shell) -> None:
+def test_search_options_narrow_the_hits(shell: Shell) -> None:
     with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
         for number in range(3):
             store.append(f"c{number}", Message("user" if number else "assistant", f"word {number}"), agent_id="bot")
@@ -326,7 +326,7 @@ def test_search_options(shell: Shell) -> None:
     assert shell("search", "word -2 -1", "-c", "c0", "--json").json["items"][0]["message"]["content"] == "word 0"
     assert len(shell("search", "word nothing", "--match", "any", "--json").json["items"]) == 3
     assert shell("search", "--", "-word").err == "nothing found\n"
-    # Options of every command stand anywhere, before the query as well.
+    # Global options may come anywhere, also before the query.
     assert len(shell("search", "--json", "--", "-nothing word").json["items"]) == 3
     assert len(shell("search", "--json", "--limit", "2", "word").json["items"]) == 2
     assert shell("search", "--user", "nobody", "word").err == "nothing found\n"
@@ -334,7 +334,7 @@ def test_search_options(shell: Shell) -> None:
     assert "role" in shell.fails(2, "search", "word", "--role", "nobody")
 
 
-def test_reindex(shell: Shell) -> None:
+def test_reindex_reports_the_number_of_messages(shell: Shell) -> None:
     fill(shell)
     assert shell("reindex").out == "indexed: 4 messages\n"
     assert shell("reindex", "--json").json == {"search": "index", "messages": 4, "embedder": None}
@@ -342,7 +342,7 @@ def test_reindex(shell: Shell) -> None:
     assert len(shell("search", "way", "--json").json["items"]) == 1
 
 
-def test_search_by_meaning(shell: Shell) -> None:
+def test_search_by_meaning_uses_the_embedder(shell: Shell) -> None:
     fill(shell)
     own = ["--embedder", "hansard.search:Spelling"]
     assert shell("reindex", *own).out == "indexed: 4 messages\n"

@@ -19,7 +19,7 @@ WANTED = (
 )
 
 
-def test_the_commands() -> None:
+def test_the_list_of_commands_is_complete() -> None:
     assert set(COMMANDS) == set(WANTED.split())
 
 
@@ -62,6 +62,6 @@ def test_global_options_are_documented(capsys: pytest.CaptureFixture[str]) -> No
     assert all(f"`{name}" in table for name in GLOBAL)
 
 
-def test_the_extra_is_named() -> None:
+def test_the_page_names_the_extra() -> None:
     assert "pip install 'hansard[cli]'" in start.EXTRA
     assert "pip install 'hansard[cli]'" in PAGE

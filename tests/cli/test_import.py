@@ -1,4 +1,4 @@
-"""`hansard import` of other programs' files, as people run it."""
+"""`hansard import` of files of other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line on a server: copies there and back, byte for byte, and errors that tell no secrets."""
+"""The command line on a server: copies there and back, byte for byte, and errors without secrets."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def fill_store(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite:///{0}/{1}.db", "file:{0}/{1}"])
-def test_copy_there_and_back(kind: str, url: str, shell: Shell, tmp_path: Path) -> None:
+def test_copying_to_a_server_and_back_is_exact(kind: str, url: str, shell: Shell, tmp_path: Path) -> None:
     first, last = (kind.format(tmp_path, name) for name in ("first", "last"))
     fill_store(first)
     shell("copy", first, url, "--all-tenants")
     shell("copy", url, last, "--all-tenants")
     for tenant in ("default", "acme"):
         exports = [shell("export", "--url", each, "--tenant", tenant).out for each in (first, url, last)]
-        # The first line says where and when it was made.
+        # The first line contains the source and the time of the export.
         lines = {export.partition("\n")[2] for export in exports}
         assert len(lines) == 1
         assert len(lines.pop().splitlines()) > 40
 
 
-def test_check_and_upgrade(url: str, shell: Shell) -> None:
+def test_check_and_upgrade_work_on_a_server(url: str, shell: Shell) -> None:
     fill_store(url)
     assert "no problems" in shell("check", "--url", url).out.lower() or shell("check", "--url", url).code == 0
     shell("upgrade", "--url", url)

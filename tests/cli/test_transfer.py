@@ -1,4 +1,4 @@
-"""Export, import, copy, backup and restore, as people run them, on real files."""
+"""Export, import, copy, backup and restore on real files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def held(folder: Path, name: str, tenant: str = "default") -> object:
     return asyncio.run(go())
 
 
-def test_export_and_import(shell: Shell) -> None:
+def test_an_export_is_imported_exactly(shell: Shell) -> None:
     filled(shell.folder)
     done = shell("export", "-o", "x.jsonl")
     assert (done.out, done.err) == ("", "exported 37 messages to x.jsonl\n")
@@ -51,7 +51,7 @@ def test_export_and_import(shell: Shell) -> None:
     assert (again["conversations"], again["skipped"], again["skipped_records"]) == (0, 6, 7)
 
 
-def test_export_through_a_pipe(shell: Shell) -> None:
+def test_an_export_may_go_through_a_pipe(shell: Shell) -> None:
     filled(shell.folder)
     lines = shell("export", "--user", "u_2").out
     assert json.loads(lines.splitlines()[0])["user"] == "u_2"
@@ -62,7 +62,7 @@ def test_export_through_a_pipe(shell: Shell) -> None:
     assert "no conversation 'nowhere'" in shell.fails(4, "export", "nowhere")
 
 
-def test_import_of_what_is_no_export(shell: Shell) -> None:
+def test_a_file_that_is_not_an_export_is_refused(shell: Shell) -> None:
     filled(shell.folder)
     whole = shell("export").out
     (shell.folder / "cut.jsonl").write_text(whole[: len(whole) // 2])
@@ -74,7 +74,7 @@ def test_import_of_what_is_no_export(shell: Shell) -> None:
     assert "there is no file" in shell.fails(4, "import", "nowhere.jsonl")
 
 
-def test_conflicts_have_an_exit_code(shell: Shell) -> None:
+def test_conflicts_have_their_exit_code(shell: Shell) -> None:
     filled(shell.folder)
     shell("append", "mine", "user", "Another one", "-u", "sqlite:///b.db")
     done = shell.run("copy", "sqlite:///hansard.db", "sqlite:///b.db")
@@ -86,7 +86,7 @@ def test_conflicts_have_an_exit_code(shell: Shell) -> None:
     )
 
 
-def test_copy(shell: Shell) -> None:
+def test_a_copy_is_exact_and_repeatable(shell: Shell) -> None:
     filled(shell.folder)
     done = shell("copy", "sqlite:///hansard.db", "sqlite:///b.db", "--json").json
     assert (done["conversations"], done["messages"], done["verified"]) == (6, 37, True)
@@ -108,7 +108,7 @@ def test_copy(shell: Shell) -> None:
     )
 
 
-def test_copy_into_nothing_is_no_success(shell: Shell) -> None:
+def test_copying_into_none_is_not_a_success(shell: Shell) -> None:
     filled(shell.folder)
     done = shell.run("copy", "sqlite:///hansard.db", "none://")
     assert done.code == 6
@@ -116,7 +116,7 @@ def test_copy_into_nothing_is_no_success(shell: Shell) -> None:
     assert "NOT verified" in done.out
 
 
-def test_an_import_that_was_stopped_goes_on(shell: Shell) -> None:
+def test_an_interrupted_import_continues(shell: Shell) -> None:
     with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
         for number in range(20):
             store.append(f"c{number}", [Message("user", "x" * 200) for _ in range(100)])
@@ -130,7 +130,7 @@ def test_an_import_that_was_stopped_goes_on(shell: Shell) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    # Its input stays open until it has ended: an end of input would be another reason to stop.
+    # Its input stays open until it has ended, because the end of input would stop it too.
     process.wait(timeout=60)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -150,7 +150,7 @@ def _count(shell: Shell) -> int:
         return 0
 
 
-def test_backup_and_restore(shell: Shell) -> None:
+def test_a_restored_backup_is_exact(shell: Shell) -> None:
     filled(shell.folder)
     assert shell("backup", "saved.db").err.startswith("backed up to saved.db, ")
     assert "exists already" in shell.fails(2, "backup", "saved.db")
@@ -179,7 +179,7 @@ def test_files_are_backed_up_as_a_folder(shell: Shell) -> None:
     assert "use `hansard copy`" in shell.fails(8, "restore", "saved", "-u", "sqlite:///new.db")
 
 
-def test_restore_of_other_files(shell: Shell) -> None:
+def test_restoring_another_file_is_refused(shell: Shell) -> None:
     filled(shell.folder)
     shell("export", "-o", "x.jsonl")
     assert "Imported: 6 conversations" in shell("restore", "x.jsonl", "-u", "sqlite:///b.db").out
@@ -195,7 +195,7 @@ def test_restore_of_other_files(shell: Shell) -> None:
     assert not (shell.folder / "c.db.restoring").exists()
 
 
-def test_a_full_or_read_only_disk(shell: Shell) -> None:
+def test_a_full_or_read_only_disk_is_reported(shell: Shell) -> None:
     filled(shell.folder)
     assert "No such file or directory" in shell.fails(1, "export", "-o", "nowhere/x.jsonl")
     if Path("/dev/full").exists():
@@ -214,7 +214,7 @@ def test_a_full_or_read_only_disk(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", ["export", "backup", "check", "stats", "usage", "tenants", "purge", "upgrade"])
-def test_commands_that_look_make_no_store(shell: Shell, command: str) -> None:
+def test_read_only_commands_create_no_store(shell: Shell, command: str) -> None:
     arguments = [command, "out.file"] if command == "backup" else [command]
     assert "there is no store" in shell.fails(4, *arguments)
     assert list(shell.folder.iterdir()) == []
