@@ -1,4 +1,4 @@
-"""A request for every route, made from its declaration: so that a new route is tested by itself."""
+"""A request for every route, built from its declaration, so that a new route is tested without further code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACES = {
     "sha256": "a" * 64,
     "id": ID,
 }
-"""What names something behind the wall, by the name of the parameter."""
+"""Values that name data behind the wall, by parameter."""
 
 BODIES: dict[str, Any] = {
     "append_messages": {"messages": [{"role": "user", "content": "x", "id": MESSAGE}], "create": False},
@@ -42,7 +42,7 @@ BODIES: dict[str, Any] = {
     "rebuild_summaries": {"keep": 0},
     "put_record": {"value": "x", "conversation_id": ID},
 }
-"""Bodies that do harm where the smallest would do none."""
+"""Bodies that would change data where the smallest body would not."""
 
 LINES = b'{"role":"user","content":"x"}\n'
 
@@ -61,7 +61,7 @@ SMALLEST: dict[type[inspect.Type], Any] = {
 
 
 def made_up(kind: Any) -> Any:
-    """The smallest value of a type."""
+    """Returns the smallest value of a type."""
     found = kind if isinstance(kind, inspect.Type) else inspect.type_info(kind)
     if isinstance(found, inspect.StructType):
         required = [field for field in found.fields if field.required]
@@ -70,7 +70,7 @@ def made_up(kind: Any) -> Any:
 
 
 def request_of(endpoint: Endpoint, **places: str) -> dict[str, Any]:
-    """The arguments of an `httpx` request that names what lies behind the wall."""
+    """Returns the arguments of an `httpx` request that names data behind the wall."""
     names: dict[str, Any] = PLACES | places
     path = endpoint.path
     for name in endpoint.parameters:

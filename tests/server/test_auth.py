@@ -1,4 +1,4 @@
-"""Keys, tokens, limits, browsers, and what is written down."""
+"""Keys, tokens, limits, browsers, and the audit log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bearer(token: str) -> dict[str, str]:
 # Keys
 
 
-def test_a_key_is_kept_as_a_hash_and_readable_by_its_owner_alone(keys: KeyFile) -> None:
+def test_a_key_is_stored_as_a_hash_in_a_private_file(keys: KeyFile) -> None:
     key, token = keys.create("x", ["write", "read"], tenant="acme")
     text = keys.path.read_text()
     assert token.split("_", 2)[2] not in text
@@ -52,7 +52,7 @@ def test_a_key_is_kept_as_a_hash_and_readable_by_its_owner_alone(keys: KeyFile) 
         keys.create("x", ["everything"], tenant="acme")
 
 
-def test_the_first_key_raises_the_walls_and_a_revoked_one_keeps_them_up(keys: KeyFile) -> None:
+def test_the_first_key_turns_on_auth_and_revoking_it_does_not_turn_it_off(keys: KeyFile) -> None:
     with serving(settings=Settings(keys=keys.path)) as api:
         assert api.get("/conversations").status_code == 200
         key, token = keys.create("x", ["read"], tenant="default")
@@ -63,7 +63,7 @@ def test_the_first_key_raises_the_walls_and_a_revoked_one_keeps_them_up(keys: Ke
         problem(api.get("/conversations"), 401, "unauthenticated")
 
 
-def test_keys_by_the_command_line(shell: Shell, tmp_path: Path) -> None:
+def test_keys_are_managed_by_the_command_line(shell: Shell, tmp_path: Path) -> None:
     made = shell.run(
         "keys", "create", "app", "--tenant", "acme", "--user", "u", "--scopes", "read", "--rate", "5", "--json"
     )
@@ -85,7 +85,7 @@ def test_keys_by_the_command_line(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("keys", "create", "x", "--operator", "--tenant", "t").code == 2
 
 
-def test_beyond_loopback_there_must_be_a_key(keys: KeyFile) -> None:
+def test_listening_beyond_loopback_requires_a_key(keys: KeyFile) -> None:
     store = Store(MemoryBackend())
     open_to_all = Settings(host="0.0.0.0", keys=keys.path)
     with pytest.raises(ValidationError, match="hansard keys create"):
@@ -99,7 +99,7 @@ def test_beyond_loopback_there_must_be_a_key(keys: KeyFile) -> None:
 # Browsers
 
 
-def test_a_page_in_a_browser_does_not_get_in(api: Served) -> None:
+def test_pages_of_other_origins_are_refused(api: Served) -> None:
     for host in ("evil.example", "127.0.0.1.evil.example:80", ""):
         problem(api.get("/conversations", headers={"Host": host}), 401, "unauthenticated")
     for origin in ("http://evil.example", "null", "http://localhost:1"):
@@ -108,7 +108,7 @@ def test_a_page_in_a_browser_does_not_get_in(api: Served) -> None:
     assert "access-control-allow-origin" not in api.options("/conversations").headers
 
 
-def test_a_page_that_is_let_in() -> None:
+def test_pages_of_configured_origins_are_accepted() -> None:
     with serving(settings=Settings(cors_origins=("https://app.example",))) as api:
         asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "PATCH"}
         answer = api.options("/conversations", headers=asked)
@@ -121,7 +121,7 @@ def test_a_page_that_is_let_in() -> None:
 # Limits
 
 
-def test_requests_a_minute(keys: KeyFile) -> None:
+def test_requests_a_minute_are_limited(keys: KeyFile) -> None:
     token = keys.create("x", ["read"], tenant="default", rate=3)[1]
     other = keys.create("y", ["read"], tenant="default")[1]
     with serving(settings=Settings(keys=keys.path)) as api:
@@ -134,7 +134,7 @@ def test_requests_a_minute(keys: KeyFile) -> None:
         assert api.get("/conversations", headers=bearer(other)).status_code == 200
 
 
-def test_bytes_a_day(keys: KeyFile) -> None:
+def test_bytes_a_day_are_limited(keys: KeyFile) -> None:
     token = keys.create("x", ["read", "write"], tenant="default", daily_bytes=500)[1]
     with serving(settings=Settings(keys=keys.path), headers=bearer(token)) as api:
         say(api, "c", "x" * 300)
@@ -145,7 +145,7 @@ def test_bytes_a_day(keys: KeyFile) -> None:
         assert ok(api.get("/conversations/c"))["message_count"] == 1
 
 
-def test_a_meter_fills_again() -> None:
+def test_a_rate_limit_recovers_with_time() -> None:
     now = [0.0]
     meter = RateLimiter(rate=60, daily_bytes=10, clock=lambda: now[0])
     for _ in range(60):
@@ -194,7 +194,7 @@ class Provider:
         return jwt.encode(told, self.private if key is None else key, algorithm, headers={"kid": kid})
 
 
-def test_tokens(tmp_path: Path) -> None:
+def test_signed_tokens_are_accepted_and_forged_ones_refused(tmp_path: Path) -> None:
     provider = Provider(tmp_path)
     with serving(settings=provider.settings) as api:
         problem(api.get("/about"), 401, "unauthenticated")
@@ -226,22 +226,22 @@ def test_tokens(tmp_path: Path) -> None:
         problem(api.get("/about", headers=bearer(provider.token(scope=None))), 403, "denied")
 
 
-def test_tokens_need_all_three() -> None:
+def test_tokens_require_issuer_audience_and_keys() -> None:
     with pytest.raises(ValidationError):
         create_app(Store(MemoryBackend()), Settings(jwks="x"))
 
 
-def test_a_provider_that_does_not_answer(tmp_path: Path) -> None:
+def test_an_unreachable_identity_provider_is_unavailable(tmp_path: Path) -> None:
     provider = Provider(tmp_path)
     provider.path.unlink()
     with serving(settings=provider.settings) as api:
         problem(api.get("/about", headers=bearer(provider.token())), 503, "unavailable")
 
 
-# What is written down
+# The audit log
 
 
-def test_the_audit_log_and_no_secret_in_any_log(
+def test_requests_are_audited_and_no_log_contains_a_secret(
     keys: KeyFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -275,8 +275,8 @@ def test_the_audit_log_and_no_secret_in_any_log(
         assert secret not in logged
 
 
-def test_half_a_line_in_the_audit_log_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is almost full takes a part of a line, and says so only by how much it took."""
+def test_a_request_whose_audit_line_is_cut_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an almost full disk, a write may store a part of a line, and reports only the number of bytes."""
     path = tmp_path / "audit.jsonl"
     with serving(settings=Settings(audit_log=path)) as api:
         write = os.write
@@ -289,7 +289,7 @@ def test_half_a_line_in_the_audit_log_is_none(tmp_path: Path, monkeypatch: pytes
         monkeypatch.undo()
 
 
-def test_users_do_not_meet_by_an_idempotency_key(keys: KeyFile) -> None:
+def test_idempotency_keys_are_separate_for_each_user(keys: KeyFile) -> None:
     ada, eve = (bearer(keys.create(user, ["read", "write"], tenant="acme", user=user)[1]) for user in ("ada", "eve"))
     key = {"Idempotency-Key": "1"}
     with serving(settings=Settings(keys=keys.path)) as api:
@@ -299,7 +299,7 @@ def test_users_do_not_meet_by_an_idempotency_key(keys: KeyFile) -> None:
     assert ids[0] != ids[1]
 
 
-def test_what_cannot_be_audited_is_not_answered(tmp_path: Path) -> None:
+def test_a_request_that_cannot_be_audited_is_refused(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no device that is always full")
@@ -308,7 +308,7 @@ def test_what_cannot_be_audited_is_not_answered(tmp_path: Path) -> None:
         assert found["details"]["outcome"] == "not_applied"
 
 
-def test_what_the_storage_says_is_for_the_operator_alone(keys: KeyFile, tmp_path: Path) -> None:
+def test_errors_of_the_storage_are_shown_only_to_operators(keys: KeyFile, tmp_path: Path) -> None:
     from hansard import sync
 
     (tmp_path / "store").mkdir()
@@ -329,7 +329,7 @@ def test_what_the_storage_says_is_for_the_operator_alone(keys: KeyFile, tmp_path
 
 
 @pytest.mark.parametrize("header", ["Hansard-Tenant", "Hansard-User"])
-def test_an_empty_header_names_nobody(header: str) -> None:
+def test_an_empty_tenant_or_user_header_is_refused(header: str) -> None:
     """An unset variable in a script must not mean the tenant `default`."""
     models = {"Accept": "application/json, text/event-stream", header: ""}
     with serving() as api:
@@ -347,8 +347,8 @@ def test_an_empty_header_names_nobody(header: str) -> None:
         assert ok(api.get("/stats"))["messages"] == 1
 
 
-def test_a_refused_handshake_is_no_error_of_the_server(keys: KeyFile, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody without a key can fill the log."""
+def test_a_refused_handshake_is_not_logged_as_an_error(keys: KeyFile, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients without a key must not be able to fill the log."""
     keys.create("x", ["read"], tenant="acme")
     paths = ("/api/v1/conversations/c/tail", "/v1/realtime", "/v1/responses", "/elsewhere")
     with serving(settings=Settings(keys=keys.path)) as api, caplog.at_level(logging.INFO):

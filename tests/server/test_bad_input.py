@@ -1,4 +1,4 @@
-"""What is wrong is answered with a precise 4xx or a clean close, never a 500; and the server goes on."""
+"""Wrong input is answered with a precise 4xx or a clean close, never a 500; and the server continues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WRONG_BODIES = {
 
 
 @pytest.mark.parametrize("body", WRONG_BODIES.values(), ids=WRONG_BODIES)
-def test_wrong_bodies(api: Served, body: bytes) -> None:
+def test_wrong_bodies_are_invalid(api: Served, body: bytes) -> None:
     problem(api.post(MESSAGES, content=body, headers=JSON), 400, "invalid")
     assert ok(api.get("/conversations"))["items"] == []
 
@@ -83,11 +83,11 @@ WRONG_TARGETS = [
 
 
 @pytest.mark.parametrize("target", WRONG_TARGETS)
-def test_wrong_paths_and_parameters(api: Served, target: str) -> None:
+def test_wrong_paths_and_parameters_are_invalid(api: Served, target: str) -> None:
     problem(api.get(target), 400, "invalid")
 
 
-def test_no_such_route(api: Served) -> None:
+def test_unknown_routes_are_not_found(api: Served) -> None:
     for path in ("/nothing", "/conversations/c/nothing", "/conversations/c/messages/m/n", "/records/k/"):
         problem(api.get(path), 404, "not_found")
     wrong = api.put("/conversations")
@@ -95,7 +95,7 @@ def test_no_such_route(api: Served) -> None:
     assert wrong.headers["allow"] == "GET, POST"
 
 
-def test_only_the_head(api: Served) -> None:
+def test_head_requests_have_no_body(api: Served) -> None:
     for target in ("/conversations", "/nothing"):
         answer = api.head(target)
         assert (answer.status_code, answer.content) == (405 if target == "/conversations" else 404, b"")
@@ -103,8 +103,8 @@ def test_only_the_head(api: Served) -> None:
     assert ok(api.get("/conversations"))["items"] == []
 
 
-def test_other_media_types(api: Served) -> None:
-    # A page elsewhere can make a browser post a form or text without asking: neither is taken.
+def test_other_media_types_are_refused(api: Served) -> None:
+    # A page of another origin can make a browser post a form or text without a preflight: neither is accepted.
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         answer = api.post(MESSAGES, content=b'{"messages":[]}', headers={"Content-Type": kind})
         problem(answer, 415, "invalid")
@@ -113,7 +113,7 @@ def test_other_media_types(api: Served) -> None:
     )
 
 
-def test_ids_of_any_kind(api: Served) -> None:
+def test_ids_may_contain_any_character(api: Served) -> None:
     for id, sent in {"a/b": "a%2Fb", "ü ": "%C3%BC%20", "..": "%2E%2E", "a%2Fb": "a%252Fb", "?#": "%3F%23"}.items():
         raw_exchange(api, f"POST /api/v1/conversations/{sent}/messages", b'{"messages":[{"role":"user","content":1}]}')
         assert ok(api.get("/conversations?limit=1"))["items"][0]["id"] == id
@@ -140,12 +140,12 @@ def read_all(wire: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_bodies_that_are_too_large() -> None:
+def test_bodies_over_the_limit_are_refused() -> None:
     with serving(settings=Settings(max_body_bytes=1000)) as api:
         large = b'{"messages":[{"role":"user","content":"' + b"x" * 2000 + b'"}]}'
         answer = problem(api.post(MESSAGES, content=large, headers=JSON), 413, "quota_exceeded")
         assert answer["details"]["limit"] == 1000
-        # Without its length told beforehand.
+        # Without a Content-Length.
         problem(api.post(MESSAGES, content=iter([large]), headers=JSON), 413, "quota_exceeded")
         lines = {"Content-Type": "application/x-ndjson"}
         problem(api.post("/conversations/c/lines", content=iter([b"x" * 5000]), headers=lines), 413, "quota_exceeded")
@@ -153,12 +153,12 @@ def test_bodies_that_are_too_large() -> None:
         assert ok(api.post("/conversations/c/lines", content=iter([many]), headers=lines))["stored"] == 500
 
 
-def test_content_that_is_too_large(api: Served) -> None:
+def test_content_over_the_limit_is_refused(api: Served) -> None:
     large = {"messages": [{"role": "user", "content": "x" * 50_000_001}]}
     problem(api.post(MESSAGES, json=large), 422, "quota_exceeded")
 
 
-def test_a_slow_client() -> None:
+def test_a_slow_body_times_out() -> None:
     with serving(settings=Settings(body_seconds=1)) as api, connected(api) as wire:
         head = (
             b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -170,7 +170,7 @@ def test_a_slow_client() -> None:
 
 
 def inside(api: Served, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Past the deadlines that the server has for its clients."""
+    """Runs a coroutine on the server's loop, without the deadlines for clients."""
     return asyncio.run_coroutine_threadsafe(coroutine, api.loop).result(PATIENCE)
 
 
@@ -179,7 +179,7 @@ def read_some(wire: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api/v1/conv", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
-def test_a_client_that_does_not_finish_its_head(sent: bytes) -> None:
+def test_an_unfinished_head_times_out(sent: bytes) -> None:
     with serving(settings=Settings(body_seconds=1)) as api, connected(api) as wire:
         wire.sendall(sent)
         with suppress(ConnectionResetError):
@@ -187,7 +187,7 @@ def test_a_client_that_does_not_finish_its_head(sent: bytes) -> None:
         assert inside(api, api.store.list_conversations()).items == []
 
 
-def test_a_head_without_end(api: Served) -> None:
+def test_an_endless_head_is_refused(api: Served) -> None:
     with connected(api) as wire:
         wire.sendall(b"GET / HTTP/1.1\r\n")
         with suppress(ConnectionError):
@@ -200,7 +200,7 @@ def test_a_head_without_end(api: Served) -> None:
     assert ok(api.get("/conversations"))["items"] == []
 
 
-def test_a_client_that_does_not_read() -> None:
+def test_a_client_that_does_not_read_is_disconnected() -> None:
     with serving(settings=Settings(body_seconds=0.3)) as api:
         inside(api, api.store.append("c", [Message("user", "x" * 1_000_000) for _ in range(32)]))
         before = tasks(api)
@@ -212,7 +212,7 @@ def test_a_client_that_does_not_read() -> None:
                 read_all(wire)
 
 
-def test_an_export_that_nobody_reads_to_its_end(api: Served) -> None:
+def test_an_aborted_export_leaves_no_task(api: Served) -> None:
     say(api, "c", *["x" * 1000] * 5000)
     before = tasks(api)
     for _ in range(5):
@@ -221,7 +221,7 @@ def test_an_export_that_nobody_reads_to_its_end(api: Served) -> None:
     until(lambda: tasks(api) <= before)
 
 
-def test_a_client_that_goes_away(api: Served) -> None:
+def test_a_client_that_disconnects_stores_nothing(api: Served) -> None:
     head = b"POST /api/v1/conversations/c/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for sent in (head, head + b"Content-Length: 100\r\n\r\n{", head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"):
         with connected(api) as wire:
@@ -233,7 +233,7 @@ def test_a_client_that_goes_away(api: Served) -> None:
     assert ok(api.get("/conversations"))["items"] == []
 
 
-def test_what_is_not_http(api: Served) -> None:
+def test_input_that_is_not_http_does_not_stop_the_server(api: Served) -> None:
     for sent in (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
         with connected(api) as wire:
             wire.sendall(sent)
@@ -241,7 +241,7 @@ def test_what_is_not_http(api: Served) -> None:
     assert say(api, "c", "still there")["stored"] == 1
 
 
-def test_many_connections(api: Served) -> None:
+def test_a_thousand_connections_are_served(api: Served) -> None:
     async def ask(number: int) -> bytes:
         host, _, port = api.address.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -274,7 +274,7 @@ def test_a_whole_number_is_an_integer_however_it_is_written(api: Served) -> None
 
 @pytest.mark.parametrize("upgrade", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_a_head_that_is_too_long(api: Served, pieces: int, upgrade: bool) -> None:
+def test_a_head_over_64_kb_is_refused(api: Served, pieces: int, upgrade: bool) -> None:
     """64 KB, also where it arrives in one read: a server reads up to 256 KB at once."""
     line = b"GET /api/v1/conversations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     if upgrade:
@@ -292,12 +292,12 @@ def test_a_head_that_is_too_long(api: Served, pieces: int, upgrade: bool) -> Non
             assert wire.recv(12) == b"HTTP/1.1 " + status, size
 
 
-def test_a_body_in_the_same_read_is_no_part_of_the_head(api: Served) -> None:
+def test_a_body_in_the_same_read_does_not_count_as_head(api: Served) -> None:
     body = b'{"messages":[{"role":"user","content":"' + b"x" * 100_000 + b'"}]}'
     raw_exchange(api, f"POST /api/v1{MESSAGES}", body)
 
 
-def test_a_request_holds_so_many_messages() -> None:
+def test_a_request_with_too_many_messages_is_refused() -> None:
     with serving(settings=Settings(max_messages=100)) as api:
         batch = [{"role": "user", "content": "x"}] * 101
         for send in (api.post, api.put):

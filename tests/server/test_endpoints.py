@@ -1,4 +1,4 @@
-"""Routes declare themselves: the decorator gives method and path, the handler's annotations the rest."""
+"""Routes declare themselves: the decorator has method and path, the handler's annotations the rest."""
 
 from __future__ import annotations
 

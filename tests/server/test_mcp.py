@@ -1,4 +1,4 @@
-"""The tools for models, asked by the official client: over stdio and over HTTP, fixed to a view."""
+"""The tools for models, called by the official client: over stdio and over HTTP, fixed to a view."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ async def the_scene(client: Client) -> None:
     assert "SECRET" not in str(wrong)
 
 
-def test_over_stdio(url: str) -> None:
+def test_tools_work_over_stdio(url: str) -> None:
     play(over_stdio(url), the_scene)
 
 
-def test_over_http(url: str) -> None:
+def test_tools_work_over_http(url: str) -> None:
     with serving(url) as api:
         # A server that needs no key serves the operator, who sees the default tenant.
         async def scene(client: Client) -> None:
@@ -113,7 +113,7 @@ READ = CALL | {"params": {"name": "read_conversation", "arguments": {"conversati
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
-def test_the_key_decides_what_is_seen(url: str, tmp_path: Path) -> None:
+def test_the_key_limits_what_tools_read(url: str, tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
 
     def asked(**bound: Any) -> httpx.Response:
@@ -132,7 +132,7 @@ def test_the_key_decides_what_is_seen(url: str, tmp_path: Path) -> None:
         assert api.post(api.address + "/mcp", json=READ, headers=ACCEPT | bearer("hsk_x_y")).status_code == 401
 
 
-def test_what_models_read_is_audited_and_limited(url: str, tmp_path: Path) -> None:
+def test_tool_calls_are_audited_and_rate_limited(url: str, tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     key, token = keys.create("x", ["read"], tenant="acme")
     path = tmp_path / "audit.jsonl"
@@ -151,11 +151,11 @@ def test_what_models_read_is_audited_and_limited(url: str, tmp_path: Path) -> No
     assert entries[1]["on"]["tool"] == "search_conversations"
 
 
-def test_the_tools_are_made_once() -> None:
+def test_tools_are_built_once() -> None:
     assert server() is server()
 
 
-def test_callers_at_the_same_time_see_each_their_own(url: str, tmp_path: Path) -> None:
+def test_concurrent_callers_read_only_their_own_view(url: str, tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     tokens = {user: keys.create(user, ["read"], tenant="acme", user=user)[1] for user in ("ada", "bob")}
     body = CALL | {"params": {"name": "list_conversations", "arguments": {}}}

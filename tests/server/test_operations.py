@@ -1,4 +1,4 @@
-"""Running it: metrics, traces, logs, several workers, and an end that loses nothing."""
+"""Operation: metrics, traces, logs, several workers, and stopping without loss."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def metrics(api: Served, **headers: str) -> str:
     return answer.text
 
 
-def test_metrics(api: Served) -> None:
+def test_metrics_count_requests_errors_and_bytes(api: Served) -> None:
     say(api, "c", "x")
     say(api, "c", "y")
     api.patch("/conversations/c", json={}, headers={"If-Match": '"99"'})
@@ -57,7 +57,7 @@ def test_metrics(api: Served) -> None:
     assert float(received[1]) > 50
 
 
-def test_how_many_writes_share_a_commit(tmp_path: Path) -> None:
+def test_metrics_count_writes_in_a_commit(tmp_path: Path) -> None:
     with serving(f"sqlite:///{tmp_path}/chats.db") as api:
         say(api, "c", "x")
         say(api, "c", "y")
@@ -71,7 +71,7 @@ def test_how_many_writes_share_a_commit(tmp_path: Path) -> None:
     assert 'hansard_requests_total{action="search",status="200"} 1.0' in text
 
 
-def test_metrics_are_for_the_operator(tmp_path: Path) -> None:
+def test_metrics_require_an_operators_key(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     tenants = keys.create("x", ["read"], tenant="acme")[1]
     operators = keys.create("y", ["read"], tenant=None)[1]
@@ -81,7 +81,7 @@ def test_metrics_are_for_the_operator(tmp_path: Path) -> None:
         assert "hansard_info" in metrics(api, **bearer(operators))
 
 
-def test_a_span_for_every_request() -> None:
+def test_every_request_has_a_span() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -116,7 +116,7 @@ def test_every_request_is_logged_when_asked_for(tmp_path: Path) -> None:
 
 
 class Load:
-    """Clients that append as fast as they can, and remember what was acknowledged."""
+    """Clients that append as fast as they can, and record what was acknowledged."""
 
     def __init__(self, address: str, clients: int) -> None:
         self.acknowledged: list[str] = []
@@ -141,7 +141,7 @@ class Load:
                 number += 1
 
     def wait_for(self, count: int, process: subprocess.Popen[str]) -> None:
-        """Until so much was acknowledged."""
+        """Waits until so many writes were acknowledged."""
         until(lambda: len(self.acknowledged) >= count or process.poll() is not None)
         assert process.poll() is None
 
@@ -151,7 +151,7 @@ class Load:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_told_to_end_under_load_nothing_acknowledged_is_lost(workers: str, tmp_path: Path) -> None:
+def test_stopping_under_load_loses_no_acknowledged_write(workers: str, tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", workers) as (address, process):
         load = Load(address, clients=8)
         load.wait_for(80, process)
@@ -168,7 +168,7 @@ def test_told_to_end_under_load_nothing_acknowledged_is_lost(workers: str, tmp_p
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_killed_under_load_nothing_acknowledged_is_lost(workers: str, tmp_path: Path) -> None:
+def test_killing_under_load_loses_no_acknowledged_write(workers: str, tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", workers) as (address, process):
         load = Load(address, clients=4)
         load.wait_for(40, process)
@@ -250,7 +250,7 @@ def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
             worker.successor()
 
 
-def test_a_worker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_GRACE", 0.1)
     with listen("127.0.0.1", 0) as listening:
         task = supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
@@ -259,7 +259,7 @@ def test_a_worker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytes
     assert worker.process.returncode == -signal.SIGKILL
 
 
-def test_a_store_that_cannot_be_shared(tmp_path: Path) -> None:
+def test_several_workers_require_a_shared_store(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "serve", "memory://", "--workers", "2", "--port", "0"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""The examples of docs/reference/server.md run as they stand, in their order, against a real server."""
+"""The examples of docs/reference/server.md run unchanged, in their order, against a real server."""
 
 from __future__ import annotations
 

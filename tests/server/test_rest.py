@@ -49,7 +49,7 @@ def texts(page: Any) -> list[Any]:
 # Conversations
 
 
-def test_a_conversation_from_its_making_to_its_end(api: Served) -> None:
+def test_a_conversation_is_created_updated_and_deleted(api: Served) -> None:
     began = "2020-01-31T12:00:00Z"
     given = {"id": "c", "title": "T", "metadata": {"a": 1}, "user_id": "u", "created_at": began}
     made = api.post("/conversations", json=given)
@@ -67,7 +67,7 @@ def test_a_conversation_from_its_making_to_its_end(api: Served) -> None:
     problem(api.get("/conversations/c"), 404, "conversation_not_found")
 
 
-def test_listing_by_cursors_and_filters(api: Served) -> None:
+def test_conversations_are_listed_by_cursors_and_filters(api: Served) -> None:
     for number in range(5):
         say(api, f"c{number}", "x", user_id="u", agent_id=f"a{number % 2}", metadata={"even": number % 2 == 0})
     first = ok(api.get("/conversations?limit=2"))
@@ -104,7 +104,7 @@ def test_versions_are_entity_tags(api: Served) -> None:
 # Messages
 
 
-def test_messages_are_kept_verbatim(api: Served) -> None:
+def test_messages_are_stored_verbatim(api: Served) -> None:
     content = {"z": 1, "a": [1.0, -0.0, 10**30, None, "\u0000\U0001f600"], "": {}}
     stored = say(api, "c", content, PICTURE, "text")
     assert stored["stored"] == 3
@@ -115,7 +115,7 @@ def test_messages_are_kept_verbatim(api: Served) -> None:
     assert (one["content"], one["blobs"][0][1]) == ("", 5120)
 
 
-def test_every_field_of_a_message(api: Served) -> None:
+def test_every_field_of_a_message_is_stored(api: Served) -> None:
     given = {
         "role": "assistant",
         "content": "x",
@@ -137,7 +137,7 @@ def test_every_field_of_a_message(api: Served) -> None:
     assert ok(api.get("/usage"))["items"][0]["input_tokens"] == 3
 
 
-def test_paging_and_filters(api: Served) -> None:
+def test_messages_are_paged_and_filtered(api: Served) -> None:
     say(api, "c", *range(5))
     page = ok(api.get("/conversations/c/messages?limit=2"))
     assert (texts(page), page["has_more"]) == ([0, 1], True)
@@ -162,7 +162,7 @@ def test_paging_and_filters(api: Served) -> None:
     problem(api.get("/conversations/c/messages", params={"after": cursor}), 400, "invalid")
 
 
-def test_changing_and_removing(api: Served) -> None:
+def test_messages_are_updated_and_removed(api: Served) -> None:
     ids = [message["id"] for message in say(api, "c", "a", "b", "c", "d")["messages"]]
     assert ok(api.patch(f"/conversations/c/messages/{ids[0]}", json={"content": {"n": 1}, "pinned": True}))["pinned"]
     assert ok(api.delete(f"/conversations/c/messages/{ids[1]}"))["messages"] == 1
@@ -177,7 +177,7 @@ def test_changing_and_removing(api: Served) -> None:
     assert ok(api.post("/conversations/c/pop-message", json={}))["message"] is None
 
 
-def test_the_same_request_twice(api: Served) -> None:
+def test_an_idempotency_key_makes_a_repeat_safe(api: Served) -> None:
     body = {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}
     key = {"Idempotency-Key": "k1"}
     first = ok(api.post("/conversations/c/messages", json=body, headers=key))
@@ -197,7 +197,7 @@ def test_the_same_request_twice(api: Served) -> None:
     problem(api.post("/conversations/c/pop-message", json={}, headers=key), 400, "invalid")
 
 
-def test_lines_in_and_out(api: Served) -> None:
+def test_messages_are_read_and_appended_as_lines(api: Served) -> None:
     lines = b"".join(json.dumps({"role": "user", "content": n, "id": f"m{n}"}).encode() + b"\n" for n in range(1200))
     kind = {"Content-Type": "application/x-ndjson"}
     for stored in (1200, 0):
@@ -215,7 +215,7 @@ def test_lines_in_and_out(api: Served) -> None:
 # Branches and summaries
 
 
-def test_branches_forks_and_summaries(api: Served) -> None:
+def test_branches_forks_and_summaries_are_created(api: Served) -> None:
     messages = say(api, "c", "a", "b")["messages"]
     made = ok(api.post("/conversations/c/branches", json={"before": messages[1]["id"], "id": "side"}), 201)
     assert (made["message_count"], made["active"]) == (1, True)
@@ -253,7 +253,7 @@ def test_prompts_and_summaries_by_a_summarizer_of_the_server(api: Served) -> Non
     assert rebuilt[-1]["to_seq"] == 25
     prompt = ok(api.post("/conversations/c/prompt", json={"format": "anthropic"}))
     assert prompt["summary"]["to_seq"] == 25
-    # A summary also tells of what was said before a window of time.
+    # A summary also covers messages before a window of time.
     assert ok(api.post("/conversations/c/prompt", json={"time_window_seconds": 3600}))["summary"] is None
     assert texts(ok(api.get("/conversations/c/window?tokens=30&dangling=close")))[-1] == "Note 29."
     problem(api.post("/conversations/c/summarize", json={"summarizer": "nobody"}), 400, "invalid")
@@ -261,7 +261,7 @@ def test_prompts_and_summaries_by_a_summarizer_of_the_server(api: Served) -> Non
     problem(api.post("/conversations/c/prompt", json={"token_budget": 0}), 400, "invalid")
 
 
-def test_search(api: Served) -> None:
+def test_search_finds_and_pages(api: Served) -> None:
     say(api, "c", "the red fox", "a blue bird", user_id="ada", title="Animals")
     say(api, "d", "red paint, red brush", user_id="bob")
     found = ok(api.post("/search", json={"query": "red"}))
@@ -295,7 +295,7 @@ def test_records_are_written_with_messages(api: Served) -> None:
     assert ok(api.get("/conversations/c"))["message_count"] == 1
 
 
-def test_records(api: Served) -> None:
+def test_records_are_written_scanned_and_deleted(api: Served) -> None:
     place = "/records/k%2F1?namespace=a&namespace=b"
     made = api.put(place, json={"value": {"x": 1}}, headers={"If-None-Match": "*"})
     assert (ok(made)["key"], made.headers["etag"]) == ("k/1", '"1"')
@@ -319,7 +319,7 @@ def test_records(api: Served) -> None:
     problem(api.put(place, json={"value": 1, "data": "AAE="}), 400, "invalid")
 
 
-def test_blobs_and_their_ranges(api: Served) -> None:
+def test_blobs_are_read_in_ranges(api: Served) -> None:
     data = bytes(range(100))
     sent = ok(api.post("/blobs", content=data, headers={"Content-Type": "application/octet-stream"}), 201)
     path = f"/blobs/{sent['sha256']}"
@@ -340,7 +340,7 @@ def test_blobs_and_their_ranges(api: Served) -> None:
 # Lifecycle
 
 
-def test_export_and_import(api: Served) -> None:
+def test_an_export_is_imported_exactly(api: Served) -> None:
     say(api, "c", "a", PICTURE)
     say(api, "d", "x")
     exported = api.get("/export")
@@ -360,8 +360,8 @@ def test_export_and_import(api: Served) -> None:
     problem(api.get("/export?conversation_ids=d&user_id=u"), 400, "invalid")
 
 
-def test_erasure_takes_what_has_expired(tmp_path: Path) -> None:
-    """By a tenant's key and by an operator's. Nobody sees it any longer, but it is still in the file."""
+def test_erasure_deletes_expired_data(tmp_path: Path) -> None:
+    """By a tenant's key and by an operator's. Expired data is invisible, but still in the file."""
     url = f"sqlite:///{tmp_path}/chats.db"
     keys = KeyFile(tmp_path / "keys.json")
     with serving(url, Settings(keys=keys.path)) as api, sync.connect(url) as store:
@@ -378,7 +378,7 @@ def test_erasure_takes_what_has_expired(tmp_path: Path) -> None:
             assert not [path for path in tmp_path.glob("chats.db*") if word.encode() in path.read_bytes()]
 
 
-def test_statistics_erasure_and_purging(api: Served) -> None:
+def test_statistics_erasure_and_purge_are_answered(api: Served) -> None:
     say(api, "c", "a", user_id="ada")
     say(api, "d", "b")
     assert ok(api.get("/stats"))["messages"] == 2
@@ -396,7 +396,7 @@ def test_statistics_erasure_and_purging(api: Served) -> None:
     assert (about["tenant"], about["capabilities"]["name"]) == ("default", "memory")
 
 
-def test_tenants_and_users(api: Served) -> None:
+def test_headers_choose_the_tenant_and_the_user(api: Served) -> None:
     ok(api.post("/conversations", json={"id": "c"}, headers={"Hansard-Tenant": "acme"}), 201)
     ok(
         api.post("/conversations", json={"id": "c"}, headers={"Hansard-Tenant": "m%C3%BCnchen", "Hansard-User": "u"}),
@@ -466,7 +466,7 @@ ELSEWHERE = {
 }
 
 
-def test_everything_that_the_store_does_has_a_route() -> None:
+def test_every_store_method_has_a_route() -> None:
     names = {endpoint.name for endpoint in ENDPOINTS}
     ignored = {"Store.tenant", "Store.user", "Store.close"}
     for method in set(public_methods()) - ignored - set(ELSEWHERE):
@@ -498,7 +498,7 @@ OTHERWISE = {
 """Parameters of the Store that a route takes in another way, or not, and why."""
 
 
-def test_every_route_takes_what_the_store_takes() -> None:
+def test_every_route_accepts_the_parameters_of_the_store() -> None:
     named = {endpoint.name: endpoint for endpoint in ENDPOINTS if endpoint.is_public}
     for method in set(public_methods()) - set(ELSEWHERE) | {f"Store.{name}" for name in ROUTES_OF}:
         kind, _, name = method.partition(".")
@@ -511,6 +511,6 @@ def test_every_route_takes_what_the_store_takes() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
-def test_every_route_says_what_it_does(endpoint: Any) -> None:
+def test_every_route_is_documented(endpoint: Any) -> None:
     assert endpoint.summary.endswith(".")
     assert sum(each.name == endpoint.name for each in ENDPOINTS) == 1

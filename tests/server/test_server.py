@@ -38,7 +38,7 @@ def asked(store: Store, path: str) -> httpx.Response:
     return asyncio.run(ask())
 
 
-def test_the_page_says_what_is_running() -> None:
+def test_the_start_page_names_the_version_and_the_store() -> None:
     store = Store(MemoryBackend())
     asyncio.run(store.append("c", [Message("user", str(number)) for number in range(1234)]))
     answer = asked(store, "/")
@@ -56,14 +56,14 @@ def test_an_answer_is_not_held_back_until_its_beginning_is_confirmed() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_health_and_readiness() -> None:
+def test_health_and_readiness_are_answered() -> None:
     store = Store(MemoryBackend())
     assert asked(store, "/healthz").json()["status"] == "ok"
     assert asked(store, "/readyz").json() == {"status": "ready", "store": "memory"}
     assert asked(store, "/nothing").status_code == 404
 
 
-def test_a_store_that_does_not_answer() -> None:
+def test_an_unavailable_store_is_not_ready() -> None:
     store = Store(MemoryBackend())
     asyncio.run(store.close())
     assert asked(store, "/healthz").status_code == 200
@@ -117,7 +117,7 @@ def test_a_real_server_starts_and_stops(how: signal.Signals, tmp_path: Path) -> 
     assert not (tmp_path / "made.db-wal").exists()
 
 
-def test_a_server_over_a_store_in_use(tmp_path: Path) -> None:
+def test_a_server_may_share_a_store_in_use(tmp_path: Path) -> None:
     with sync.connect(f"sqlite:///{tmp_path}/chats.db") as store:
         store.append_message("c", "user", "Hello")
         with serving(tmp_path, "sqlite:///chats.db") as (address, _):
@@ -126,7 +126,7 @@ def test_a_server_over_a_store_in_use(tmp_path: Path) -> None:
             assert json.loads(fetch(address + "/readyz"))["status"] == "ready"
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(
@@ -143,7 +143,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert "in use" in done.stderr
 
 
-def test_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, and long enough to be looked at" * 20)
     done = subprocess.run(
         [*COMMAND, "serve", "sqlite:///notes.txt", "--port", "0"],

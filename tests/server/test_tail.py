@@ -1,4 +1,4 @@
-"""The live tail: events and WebSockets, in order, resumed where they broke, and ended cleanly."""
+"""The live tail: events and WebSockets, in order, resumed after an interruption, and ended cleanly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Events:
         self.last_id = ""
 
     def next(self) -> tuple[str, Any]:
-        """The kind of the next event, and its data."""
+        """Returns the kind of the next event, and its data."""
         found: dict[str, str] = {}
         for line in self._lines:
             if line.startswith(":"):
@@ -46,7 +46,7 @@ class Events:
         raise EOFError
 
     def listen_for_comments(self, count: int) -> None:
-        """Until so many have come, and nothing else."""
+        """Reads so many comments, and nothing else."""
         while count:
             line = next(self._lines)
             assert not line or line.startswith(":")
@@ -59,7 +59,7 @@ class Events:
 TAIL = "/conversations/c/tail"
 
 
-def test_events_as_they_arrive(api: Served) -> None:
+def test_events_are_sent_as_messages_arrive(api: Served) -> None:
     say(api, "c", "old")
     with api.stream("GET", TAIL) as answer:
         events = Events(answer)
@@ -80,7 +80,7 @@ def test_events_as_they_arrive(api: Served) -> None:
         assert events.take(1) == ["missed"]
 
 
-def test_the_first_message_of_a_conversation_that_is_not_there_yet(api: Served) -> None:
+def test_a_conversation_may_be_watched_before_it_exists(api: Served) -> None:
     with api.stream("GET", "/conversations/later/tail") as answer:
         events = Events(answer)
         events.next()
@@ -88,7 +88,7 @@ def test_the_first_message_of_a_conversation_that_is_not_there_yet(api: Served) 
         assert events.take(1) == ["first"]
 
 
-def test_a_message_in_progress_comes_again(api: Served) -> None:
+def test_a_message_in_progress_is_sent_at_each_update(api: Served) -> None:
     with api.stream("GET", TAIL) as answer:
         events = Events(answer)
         events.next()
@@ -99,7 +99,7 @@ def test_a_message_in_progress_comes_again(api: Served) -> None:
         assert events.take(1) == ["Hello"]
 
 
-def test_signs_of_life() -> None:
+def test_idle_tails_send_heartbeats() -> None:
     with serving(settings=Settings(heartbeat_seconds=0.05)) as api, api.stream("GET", TAIL) as answer:
         events = Events(answer)
         events.next()
@@ -108,7 +108,7 @@ def test_signs_of_life() -> None:
         assert events.take(1) == ["x"]
 
 
-def test_what_is_wrong_is_said_before_the_stream_begins(api: Served) -> None:
+def test_errors_are_answered_before_the_stream_begins(api: Served) -> None:
     say(api, "c", "x")
     say(api, "d", "x")
     foreign = api.get("/conversations/d/messages").json()["last_cursor"]
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_said_before_the_stream_begins(api: Served) -> None:
         problem(nothing.get(TAIL), 501, "unsupported")
 
 
-def test_a_client_that_goes_away_is_forgotten(api: Served) -> None:
+def test_a_client_that_disconnects_leaves_no_task(api: Served) -> None:
     say(api, "c", "x")
     before = tasks(api)
     for _ in range(20):
@@ -168,7 +168,7 @@ def test_many_tails_each_get_everything_in_order(tmp_path: Path) -> None:
         assert asyncio.run(play(api)) == [list(range(messages))] * tails
 
 
-def test_a_server_that_ends_ends_its_tails() -> None:
+def test_stopping_the_server_ends_its_tails() -> None:
     seen: list[str] = []
     with serving() as api:
         started = threading.Event()
@@ -200,7 +200,7 @@ def wire(api: Served, path: str = TAIL, **options: Any) -> Any:
     return connect_socket(api.address.replace("http", "ws") + "/api/v1" + path, open_timeout=PATIENCE, **options)
 
 
-def test_a_socket_as_it_arrives(api: Served) -> None:
+def test_a_websocket_sends_messages_as_they_arrive(api: Served) -> None:
     say(api, "c", "old")
     with wire(api) as tail:
         opened = json.loads(tail.recv(PATIENCE))
@@ -216,7 +216,7 @@ def test_a_socket_as_it_arrives(api: Served) -> None:
         assert [json.loads(tail.recv(PATIENCE))["message"]["content"] for _ in range(2)] == ["b", "c"]
 
 
-def test_a_socket_that_is_refused(tmp_path: Path) -> None:
+def test_a_websocket_without_permission_is_refused(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     good = keys.create("x", ["read"], tenant="acme")[1]
     write_only = keys.create("y", ["write"], tenant="acme")[1]
@@ -237,7 +237,7 @@ def test_a_socket_that_is_refused(tmp_path: Path) -> None:
             assert json.loads(tail.recv(PATIENCE))["type"] == "open"
 
 
-def test_who_listens_is_audited(tmp_path: Path) -> None:
+def test_watching_is_audited(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     key, token = keys.create("x", ["read"], tenant="acme", user="ada")
     path = tmp_path / "audit.jsonl"
@@ -257,7 +257,7 @@ def test_who_listens_is_audited(tmp_path: Path) -> None:
     )
 
 
-def test_a_tail_does_not_outlive_its_key(tmp_path: Path) -> None:
+def test_revoking_a_key_ends_its_tails(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     other = {"Authorization": "Bearer " + keys.create("other", ["write"], tenant="acme")[1]}
     body = {"messages": [{"role": "user", "content": "SECRET"}]}
@@ -277,13 +277,13 @@ def test_a_tail_does_not_outlive_its_key(tmp_path: Path) -> None:
             assert tail.close_code == 1008
 
 
-def test_a_page_elsewhere_cannot_listen(api: Served) -> None:
+def test_a_page_of_another_origin_cannot_open_a_websocket(api: Served) -> None:
     with pytest.raises(InvalidStatus) as refused, wire(api, origin="http://evil.example"):
         pass
     assert refused.value.response.status_code == 403
 
 
-def test_a_socket_that_breaks_off(api: Served) -> None:
+def test_an_interrupted_websocket_leaves_no_task(api: Served) -> None:
     before = tasks(api)
     for _ in range(10):
         with wire(api) as tail:

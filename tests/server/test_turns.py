@@ -1,4 +1,4 @@
-"""A large request leaves turns of the event loop to the others. Nothing is timed: the turns are counted."""
+"""A large request lets other tasks of the event loop run. The test counts turns of the loop, not time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_large_batch_is_checked_off_the_event_loop(monkeypatch: pytest.MonkeyP
     ],
     ids=["search", "prompt", "append"],
 )
-def test_others_get_turns(call: Callable[[hansard.Store], Awaitable[Any]], tmp_path: Any) -> None:
+def test_large_requests_let_other_tasks_run(call: Callable[[hansard.Store], Awaitable[Any]], tmp_path: Any) -> None:
     turns = 0
 
     async def play() -> None:

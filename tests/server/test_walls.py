@@ -1,4 +1,4 @@
-"""Nobody crosses the walls, on any route. The requests are made from the table of routes."""
+"""No route crosses the walls. The requests are built from the table of routes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from hansard.testing.contract.walls import SECRET
 NAMED = [
     endpoint
     for endpoint in ENDPOINTS
-    # Lines make the conversation that is missing: there both answers are right, and differ.
+    # Appending lines creates a missing conversation, so the two answers differ rightly.
     if "conversation_id" in endpoint.parameters and endpoint.name != "append_lines"
 ]
 every_route = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 
 
 class Routes(Walled):
-    """The keys of those within as well, and of two who have never made anything."""
+    """Also has the keys of the owner's tenant, and of two users without data."""
 
     def __init__(self, api: Served, keys: KeyFile, store: sync.Store) -> None:
         super().__init__(api, keys, store)
@@ -48,7 +48,7 @@ class Routes(Walled):
         given = {"Authorization": f"Bearer {token}"} if token is not None else {}
         request["headers"] = request.get("headers", {}) | given | headers
         with self.api.stream(**request) as answer:
-            # A live tail does not end: what it says first is enough.
+            # A live tail does not end: its first bytes are enough.
             live = endpoint.produces == EVENTS and answer.status_code == 200
             content = next(answer.iter_bytes()) if live else answer.read()
             plain = {name: answer.headers[name] for name in answer.headers if name != "content-encoding"}
@@ -67,7 +67,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> None:
 
 
 @every_route
-def test_without_a_key_that_holds(walled: Routes, endpoint: Endpoint) -> None:
+def test_every_route_refuses_a_missing_or_invalid_key(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     revoked = walled.key(ALL)
     walled.keys.revoke(revoked.split("_")[1])
@@ -82,7 +82,7 @@ def test_without_a_key_that_holds(walled: Routes, endpoint: Endpoint) -> None:
 
 
 @every_route
-def test_without_the_scope(walled: Routes, endpoint: Endpoint) -> None:
+def test_every_route_refuses_a_key_without_its_scope(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     others = [scope for scope in ALL if scope != endpoint.scope]
     refused(walled.ask(endpoint, walled.key(others)), 403, "denied")
@@ -92,7 +92,7 @@ def test_without_the_scope(walled: Routes, endpoint: Endpoint) -> None:
 
 
 @every_route
-def test_from_another_tenant_or_user(walled: Routes, endpoint: Endpoint) -> None:
+def test_no_route_shows_data_of_another_tenant_or_user(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     for who in ("evil", "eve", "evil ada"):
         answer = walled.ask(endpoint, walled.tokens[who])
@@ -102,7 +102,7 @@ def test_from_another_tenant_or_user(walled: Routes, endpoint: Endpoint) -> None
 
 
 @every_route
-def test_by_naming_another_tenant_or_user(walled: Routes, endpoint: Endpoint) -> None:
+def test_no_key_can_name_another_tenant_or_user(walled: Routes, endpoint: Endpoint) -> None:
     before = walled.behind()
     named: dict[str, dict[str, str]] = {
         "evil": {"Hansard-Tenant": "acme"},
@@ -115,7 +115,7 @@ def test_by_naming_another_tenant_or_user(walled: Routes, endpoint: Endpoint) ->
 
 
 @pytest.mark.parametrize("endpoint", NAMED, ids=lambda endpoint: endpoint.name)
-def test_what_is_behind_looks_as_if_it_were_not_there(walled: Routes, endpoint: Endpoint) -> None:
+def test_errors_do_not_show_whether_a_conversation_exists(walled: Routes, endpoint: Endpoint) -> None:
     for who in ("bare", "mallory"):
         answers = []
         for id in (ID, "never-1"):
@@ -126,7 +126,7 @@ def test_what_is_behind_looks_as_if_it_were_not_there(walled: Routes, endpoint: 
 
 
 def _timeless(text: str) -> Any:
-    """An answer without the moment at which it was given."""
+    """Returns an answer without its time."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError:
@@ -134,7 +134,7 @@ def _timeless(text: str) -> Any:
     return {key: value for key, value in found.items() if key != "at"} if isinstance(found, dict) else found
 
 
-def test_appending_to_anothers_conversation(walled: Routes) -> None:
+def test_appending_to_another_users_conversation_is_not_found(walled: Routes) -> None:
     before = walled.behind()
     headers = {"Authorization": f"Bearer {walled.tokens['eve']}"}
     body = {"messages": [{"role": "user", "content": "x"}]}
@@ -156,7 +156,7 @@ def test_the_document_and_health_need_no_key(walled: Routes) -> None:
         assert SECRET not in answer.text
 
 
-def test_a_damaged_file_of_keys_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_damaged_key_file_refuses_every_request(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     token = keys.create("x", ALL, tenant="acme")[1]
     with serving(settings=Settings(keys=keys.path)) as api:

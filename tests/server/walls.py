@@ -1,4 +1,4 @@
-"""A server with a secret behind its walls, and the keys of those who want it: REST, the wire and the page have such."""
+"""A server with a secret conversation, and keys that must not reach it: for tests of REST, the wire and the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL: list[str] = [*SCOPES]
 
 
 class Walled:
-    """The secret is in the tenant acme, and `tokens` are of others."""
+    """The secret is in the tenant acme; `tokens` are those of other tenants and users."""
 
     def __init__(self, api: Served, keys: KeyFile, store: sync.Store) -> None:
         self.api = api
@@ -38,7 +38,7 @@ class Walled:
         return self.keys.create("test", scopes, **{"tenant": "acme", **bound})[1]
 
     def behind(self) -> Any:
-        """What lies behind the wall. The tenant's own view also sees what its other users have made: not that."""
+        """Returns the data behind the wall, without what other users of the tenant have created."""
         for each in self.acme.list_conversations(archived=None).items:
             if each.user_id == "eve":
                 self.acme.delete_conversation(each.id)
