@@ -1,4 +1,4 @@
-"""The Backend contract: what a backend must do so that all of Hansard works on it. This is its only copy.
+"""The Backend contract: what a backend must do so that all of Hansard works on it, and what each answer means.
 
 A backend stores and finds. The meaning of a write (order, duplicates, versions, counts, quotas, branches) is decided by
 the pure functions of `hansard.rules`, which a backend calls inside its own transaction or lock. The arguments are
@@ -21,7 +21,8 @@ These rules hold for every method:
   `Unavailable` with `outcome="unknown"`. Data that cannot be decoded raises `Corrupt`.
 - **Cancellation.** A cancelled write may still be applied, in full.
 - **Values.** Backends never share mutable values with callers, who may change arguments and results.
-- **Blocking.** If `capabilities.blocking` is true, no method ever suspends: the blocking API then needs no event loop.
+- **Blocking.** If `capabilities.blocking` is true, no method but `wait` suspends: the blocking API then needs
+  no event loop.
 """
 
 from __future__ import annotations
@@ -256,7 +257,11 @@ class Backend(Protocol):
         """Returns the size of a tenant, or of the whole store."""
 
     def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
-        """Checks everything: yields each problem, and now and then how many conversations it has checked."""
+        """Yields each problem, and now and then how many conversations were checked.
+
+        Checks every conversation with `rules.audit`, and every blob against its SHA-256 (reads need not: the Store
+        does). Data that cannot be decoded is yielded as a `Problem`, not raised.
+        """
 
     async def list_tenants(self) -> list[str]:
         """Returns tenants with conversations, records or blobs, in order. Tombstones and usage alone do not count."""

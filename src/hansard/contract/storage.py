@@ -166,7 +166,7 @@ class RecordChange(Struct, frozen=True):
 
 
 class Changes(Struct, frozen=True, kw_only=True):
-    """All changes of one write, in the order in which they apply.
+    """All changes of one write. Removals come before insertions; otherwise the order is free.
 
     Positions in listings follow from the old and the new state; search entries, pins, participants and blob references
     from the messages that are added, changed and removed. So a storage reads nothing more than its own bookkeeping.
@@ -179,7 +179,7 @@ class Changes(Struct, frozen=True, kw_only=True):
     conversation itself.
     """
     state: ConversationState | None
-    """The new state; None if the conversation is deleted.
+    """The new state; None if the conversation is deleted: then only `wipes` and `tombstones` are set.
 
     It is a new one if there was none, or `everything` was wiped.
     """
@@ -187,10 +187,13 @@ class Changes(Struct, frozen=True, kw_only=True):
     remove_runs: Sequence[Run] = ()
     """Not in the same changes as `remove`."""
     insert: Sequence[tuple[int, Sequence[tuple[Message, Draft]]]] = ()
-    """Segments, each with the messages to add at its end. An id that `remove_runs` removes may be added again."""
+    """Segments, each with the messages to add at its end. An id that `remove_runs` removes may be added again.
+
+    The message is what is stored, with its seq and time; of the draft, only `body` and `size` matter.
+    """
     update: Update | None = None
     lost_summaries: Sequence[int] = ()
-    """Positions in `Found.summaries` of this run."""
+    """Positions in the `Found.summaries` that this operation was given: before the write."""
     new_summary: Summary | None = None
     tombstones: Sequence[str] = ()
     """Digests to store in the tenant, with the time of the context, or the later one that is stored already."""
@@ -235,7 +238,7 @@ class Transaction(Protocol):
         """
 
     def new_segment(self) -> int:
-        """Returns a number that this conversation has never used, another one with each call.
+        """Returns a number that nothing stored of this conversation has, another one with each call.
 
         It may be a placeholder that `apply` replaces in the state and in `insert`: callers never see it.
         """
@@ -249,8 +252,8 @@ class Transaction(Protocol):
     async def apply(self, changes: Changes) -> Applied:
         """Applies the changes. Called at most once, as the last await of the operation.
 
-        The storage may commit here or after the operation. It wakes the waiters of the conversation, even if the state
-        is unchanged.
+        The storage may commit here or after the operation. Once the changes can be read, it wakes those who `wait` for
+        the conversation, even if the state is unchanged.
         """
 
 
@@ -264,7 +267,7 @@ class Storage(Protocol):
     def capabilities(self) -> Capabilities: ...
     async def close(self) -> None: ...
 
-    # One conversation
+    # One conversation. Where a method has no docstring, see the method of the same name in `Backend`
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
         """Runs the operation and stores its changes.
@@ -275,13 +278,15 @@ class Storage(Protocol):
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
         """Returns the state and the answers, of one moment; None if the context sees no such conversation."""
 
-    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice: ...
+    async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
+        """See `Backend.get_messages`."""
+
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         """For copying: see `Backend.read_rows`."""
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int: ...
 
-    # Many conversations: see the methods of the same names in `Backend`
+    # Many conversations
 
     async def list_conversations(
         self, context: Context, query: ConversationQuery
@@ -294,19 +299,26 @@ class Storage(Protocol):
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
         """Decided by `rules.plan_records`, all or none.
 
-        The only write outside `write` that depends on callers' decisions.
+        Raises `rules.not_found` if a record is to belong to a conversation that the context does not see. The only
+        write outside `write` that depends on callers' decisions.
         """
 
     async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]: ...
     async def record_owners(self, context: Context) -> list[str]: ...
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None: ...
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]: ...
-    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]: ...
+    async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
+        """Returns rows between two days, without those of other users than the context's and without rows of zeros.
+
+        `backends.shared.lists.select_usage` does that.
+        """
 
     # Lifecycle
 
     async def erase_user_data(self, context: Context, user_id: str) -> Receipt: ...
-    async def sweep(self, context: Context, limit: int) -> Swept: ...
+    async def sweep(self, context: Context, limit: int) -> Swept:
+        """Removes what has expired of about `limit` conversations, or of all; `Swept.more` asks for another call."""
+
     async def stats(self, tenant: str | None) -> Stats: ...
     def check(self, tenant: str | None) -> AsyncIterator[Problem | int]: ...
     async def list_tenants(self) -> list[str]: ...

@@ -50,8 +50,9 @@ class Draft(Struct, frozen=True, gc=False):
 
     message: Message
     body: str
-    """The content as text: see `codec`."""
+    """The content as text: itself if the format is `text`, otherwise JSON. `codec` decodes it."""
     size: int
+    """Bytes of `body`: what `max_bytes` counts."""
     given_id: bool
     """The caller chose the id, so it may be stored already."""
 
@@ -103,7 +104,7 @@ class Replace(Struct, frozen=True):
 class MessageQuery(Struct, frozen=True, gc=False):
     """Messages of one branch between two positions, from one end.
 
-    Positions are `(created_at in microseconds, seq)`, exclusive.
+    Positions are `(created_at in microseconds, seq)`, exclusive. With `sort="seq"` only the seq decides.
     """
 
     branch: str | None = None
@@ -112,7 +113,7 @@ class MessageQuery(Struct, frozen=True, gc=False):
     below: tuple[int, int] | None = None
     limit: int | None = None
     max_bytes: int | None = None
-    """Stop after the message with which the bodies exceed this; at least one is returned."""
+    """Stop after the message with which the bodies reach this size; at least one is returned."""
     sort: MessageSort = "seq"
     roles: frozenset[str] | None = None
     participant_ids: frozenset[str] | None = None
@@ -247,7 +248,7 @@ class StoredBranch(Struct, frozen=True, gc=False, rename={"segment": "line"}):
     """A branch as stored: its own segment of messages, and the segments that it reads before it.
 
     `path` holds `(segment, up to which seq)`, oldest first; the branch's own segment comes last and is read to its end.
-    So reading never walks ancestors.
+    So reading never walks ancestors. `segment` is stored and sent under its older name, `line`.
     """
 
     id: str

@@ -6,9 +6,16 @@ This is a complete test module of a backend; it runs all tests, and none can be 
     from hansard.testing import Target
     from hansard.testing.contract import *
 
+    async def opened(blocking):
+        return StoredBackend(MyStorage(...))  # hansard.backends.stored
+
     @pytest.fixture
     def target(tmp_path):
-        return Target(f"mine:///{tmp_path}/store")
+        return Target(opened, folder=tmp_path)
+
+Without `folder` the tests that read and damage files are skipped, without a URL those of other processes. A package
+gives a storage a URL by an entry point of the group `hansard.backends`: `mine = "package:open_backend"`, called as
+`await open_backend(url, blocking=…, upgrade=…)`. Then the target is `Target(f"mine:///{tmp_path}/store")`.
 
 Each promise is tested as far as the backend's `Capabilities` claim it; a gap prints as a skip that names it. Next to
 the `contract` there are `strategies` (Hypothesis), a `machine` that compares any backend with `memory`, `faults` (a

@@ -33,7 +33,7 @@ class Listing:
                 del self._shelves[listing]
 
     def walk(self, query: ConversationQuery, user: str | None) -> Iterator[str]:
-        """Yields ids between the query's positions, in its order. Callers apply all filters beyond one owner."""
+        """Yields ids between the query's positions, in its order. Callers apply `rules.matches`."""
         places = self._shelves.get(_list_of(query, user), [])
         low = 0 if query.above is None else bisect_right(places, query.above)
         high = len(places) if query.below is None else bisect_left(places, query.below)

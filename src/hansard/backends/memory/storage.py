@@ -84,7 +84,7 @@ class MemoryStorage:
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
         with self._lock:
             tenant = self.tenant(context)
-            tenant.find(context, id)
+            tenant.find(context, id)  # marks it as used: the least recently used is evicted first
             value = await operation(MemoryTransaction(tenant, context, id))
             if self.capabilities.evicts:
                 await self._evict(tenant, context, id)
