@@ -137,7 +137,7 @@ class Catalog:
     def select(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         """Returns a page, and whether more conversations match."""
         with self._index.connection(current=True) as connection:
-            found = map(_conversation, _listed(connection, context, query))
+            found = (_conversation(head) for head, *_ in _listed(connection, context, query))
             matching = (each for each in found if rules.matches(each, query, context))
             page = list(islice(matching, query.offset, query.offset + query.limit + 1))
         return page[: query.limit], len(page) > query.limit
@@ -153,7 +153,7 @@ class Catalog:
             for id, message_id, head in connection.execute(QUERIES["messages_of_user"], (participant_id,)):
                 if limit <= 0:
                     break
-                if id not in found and not rules.is_visible(_conversation((head,)), context):
+                if id not in found and not rules.is_visible(_conversation(head), context):
                     continue
                 found.setdefault(id, []).append(message_id)
                 limit -= 1
@@ -180,12 +180,8 @@ def _is_same_file(path: Path, known: tuple[int, int, int]) -> bool:
     return line_format.is_file(path, ReadPosition(inode, size, mtime=mtime))
 
 
-def _conversation(row: tuple[Any, ...]) -> Conversation:
-    return _decoded(row[0])
-
-
 @lru_cache(_DECODED)
-def _decoded(head: bytes) -> Conversation:
+def _conversation(head: bytes) -> Conversation:
     conversation = decode_core(head).conversation
     assert conversation is not None, "only a conversation that exists is live"
     return conversation

@@ -167,12 +167,16 @@ class TenantIndex:
         """Marks a journal that the index may be behind. Callers must hold the lock of the conversation."""
         marker = self._layout.marker(name)
         try:
-            os.close(os.open(marker, disk.MARK, 0o666))
-        except FileNotFoundError:
-            self._current()  # creates the folder, if possible
-            self._mark_again(marker)
+            try:
+                fd = os.open(marker, disk.MARK, 0o666)
+            except FileNotFoundError:
+                self._current()  # creates the folder, if possible
+                fd = os.open(marker, disk.MARK, 0o666)
+            os.close(fd)
         except OSError:
-            self._set_unsynced()
+            # Without the mark, the next listing of this process must compare all journals.
+            if self._pool is not None:
+                self._pool.is_synced = False
 
     def unmark(self, name: str) -> None:
         """Removes the mark of an up-to-date journal. Callers must hold the lock of the conversation."""
@@ -185,17 +189,6 @@ class TenantIndex:
             return os.listdir(self._layout.behind)  # noqa: PTH208  every listing does this
         except OSError:
             return []
-
-    def _mark_again(self, marker: Path) -> None:
-        try:
-            os.close(os.open(marker, disk.MARK, 0o666))
-        except OSError:
-            self._set_unsynced()
-
-    def _set_unsynced(self) -> None:
-        """Makes the next listing of this process compare all journals, because a mark could not be written."""
-        if self._pool is not None:
-            self._pool.is_synced = False
 
     def close(self) -> None:
         with self._opening:

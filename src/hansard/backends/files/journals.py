@@ -93,13 +93,12 @@ class SuspectIndex(IndexFailure):
 
     def __init__(self, index: TenantIndex, path: Path, error: Corrupt) -> None:
         super().__init__(index, None, error)
-        self._suspect = index
         self._path = path
 
     def recover(self) -> None:
         with disk.opened(self._path, disk.READ) as fd:
             line_format.catch_up(fd, JournalReplay(), JournalReplay, self._path)
-        self._suspect.rebuild()
+        self._index.rebuild()
 
 
 class ConversationMoving(Exception):
