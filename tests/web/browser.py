@@ -1,4 +1,4 @@
-"""Somebody at a browser: pages that must run without an error, and must ask nobody else for anything."""
+"""A visitor with a browser: pages must run without an error, and load nothing from other origins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 from tests.servers import chromium
 
 PATIENCE = 30_000
-"""Milliseconds to wait for what must happen: on a busy machine, too."""
+"""Milliseconds to wait for an expected event, even on a busy machine."""
 
 needs_chromium = pytest.mark.skipif(chromium.why_absent() is not None, reason=chromium.why_absent() or "")
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
@@ -37,17 +37,17 @@ PATHS = (
 
 
 class Visitor:
-    """Opens pages, and remembers what went wrong on them."""
+    """Opens pages, and records their errors."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._pages: list[Page] = []
         self.wrong: list[str] = []
         self.expected: tuple[str, ...] = ()
-        """What may stand in the console, because a test provokes it."""
+        """Console errors that the test expects."""
 
     def open(self, address: str, path: str = "/", **options: Any) -> Page:
-        """A page in a window of its own."""
+        """Opens a page in a new window."""
         given = {"viewport": DESKTOP, "locale": "en-GB", "timezone_id": "Europe/Oslo", **options}
         page = self._browser.new_context(**given).new_page()
         page.set_default_timeout(PATIENCE)
@@ -79,7 +79,7 @@ class Visitor:
 
 @contextmanager
 def behind_prefix(address: str, prefix: str) -> Iterator[str]:
-    """A proxy that puts a prefix before a server, and takes it off again."""
+    """A proxy that serves a server under a prefix."""
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.0"  # the end of the answer is the end of the connection
@@ -131,7 +131,7 @@ def behind_prefix(address: str, prefix: str) -> Iterator[str]:
 
 
 def contrasts(page: Page) -> list[tuple[str, float]]:
-    """The contrast of every text that is shown with what lies behind it, the lowest first."""
+    """Returns the contrast of every visible text with its background, the lowest first."""
     found: list[list[Any]] = page.evaluate(_CONTRASTS)
     return [(str(words), float(ratio)) for words, ratio in found]
 

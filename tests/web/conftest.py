@@ -1,4 +1,4 @@
-"""A site over a store of its own, for one test; and one that is filled with the sample, to look at."""
+"""A site with its own store for one test; and a shared site with the sample, for tests that only read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader of the pages over HTTP: it parses what it gets, follows links and fills in forms, and runs no script."""
+"""A reader of the pages over HTTP: it parses pages, follows links and fills in forms, without scripts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def parse(html: str) -> Node:
 
 
 class Page:
-    """What came back."""
+    """An answer, parsed."""
 
     def __init__(self, reader: Reader, answer: httpx.Response) -> None:
         self._reader = reader
@@ -139,7 +139,7 @@ def _chosen(select: Node) -> str:
 
 
 class Reader:
-    """Somebody with a browser that runs no script."""
+    """A reader with a browser without scripts."""
 
     def __init__(self, address: str, **options: Any) -> None:
         self.client = httpx.Client(base_url=address, follow_redirects=True, timeout=30, **options)
@@ -159,7 +159,7 @@ class Reader:
 
 
 class Site:
-    """A server with its store, and somebody who looks at it."""
+    """A server with its store and a reader."""
 
     def __init__(self, api: Served, store: sync.Store, reader: Reader) -> None:
         self.api = api
@@ -171,7 +171,7 @@ class Site:
 
 @contextmanager
 def sited(url: str, settings: Settings | None = None) -> Iterator[Site]:
-    """A site over a store that others may open too."""
+    """A site over a store that other processes may open too."""
     with serving(url, settings) as api, sync.connect(url) as store:
         reader = Reader(api.address)
         try:

@@ -1,4 +1,4 @@
-"""What can be done by forms: each by filling it in as it stands on its page."""
+"""Forms, each filled in as it is on its page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def said(site: Site, **which: Any) -> list[str]:
     return [message.text for message in site.store.get_messages("trip", **which)]
 
 
-def test_rename_and_archive(talk: Site) -> None:
+def test_a_conversation_is_renamed_and_archived(talk: Site) -> None:
     page = talk.get("/c/trip").send("/rename", title="Rome, by train")
     assert page.tree.one("h1").words == "Rome, by train"
     page = page.send("/archive")
@@ -43,7 +43,7 @@ def test_rename_and_archive(talk: Site) -> None:
     assert talk.store.get_conversation("trip").title is None  # type: ignore[union-attr]
 
 
-def test_write_as_a_participant(talk: Site) -> None:
+def test_a_message_is_written_as_a_participant(talk: Site) -> None:
     talk.get("/c/trip").send(
         "/say", text="Line one\r\nline two", role="agent", participant="scout", name="Scout", kind="agent"
     )
@@ -53,7 +53,7 @@ def test_write_as_a_participant(talk: Site) -> None:
     assert (last.participant.id, last.participant.display_name, last.participant.kind) == ("scout", "Scout", "agent")
 
 
-def test_ask_the_echo(talk: Site) -> None:
+def test_asking_stores_the_question_and_the_answer(talk: Site) -> None:
     page = talk.get("/c/trip").send("/say", text="Is it *far*?", ask="yes")
     last = talk.store.get_messages("trip")[-1]
     assert last.text == "You said:\n\n> Is it *far*?\n"
@@ -61,14 +61,14 @@ def test_ask_the_echo(talk: Site) -> None:
     assert "Is it far?" in page
 
 
-def test_write_on_the_branch_that_is_shown(talk: Site) -> None:
+def test_a_message_is_written_to_the_shown_branch(talk: Site) -> None:
     talk.store.branch("trip", at="a1", branch_id="side", activate=False)
     talk.get("/c/trip?branch=side").send("/say", text="By car?")
     assert said(talk, branch="side") == ["Where to?", "Rome.", "By car?"]
     assert said(talk, branch="main") == ["Where to?", "Rome.", "By train?"]
 
 
-def test_edit_on_a_new_branch(talk: Site) -> None:
+def test_editing_creates_a_new_branch(talk: Site) -> None:
     talk.get("/c/trip/m/q2").send("/edit", text="By boat?", how="branch")
     assert said(talk) == ["Where to?", "Rome.", "By boat?"]
     assert said(talk, branch="main") == ["Where to?", "Rome.", "By train?"]
@@ -77,7 +77,7 @@ def test_edit_on_a_new_branch(talk: Site) -> None:
     assert said(talk) == ["Where to?", "Rome.", "By bus?"]
 
 
-def test_edit_in_place(talk: Site) -> None:
+def test_editing_in_place_updates_the_message(talk: Site) -> None:
     page = talk.get("/c/trip/m/q2").send("/edit", text="By tram?", how="place")
     assert said(talk) == ["Where to?", "Rome.", "By tram?"]
     assert "edited" in page
@@ -89,7 +89,7 @@ def test_only_text_can_be_edited(talk: Site) -> None:
     assert [form for form in page.tree.all("form") if form["action"].endswith("/edit")] == []
 
 
-def test_branch_switch_and_pin(talk: Site) -> None:
+def test_branches_are_created_and_switched_and_messages_pinned(talk: Site) -> None:
     talk.get("/c/trip/m/a1").send("/branch")
     branches = talk.store.list_branches("trip")
     assert [(each.from_seq, each.active) for each in branches] == [(None, False), (2, True)]
@@ -101,7 +101,7 @@ def test_branch_switch_and_pin(talk: Site) -> None:
     assert not talk.store.get_message("trip", "a1").pinned
 
 
-def test_deletions_need_a_second_word_and_give_a_receipt(talk: Site) -> None:
+def test_deletions_need_confirmation_and_show_a_receipt(talk: Site) -> None:
     unsure = talk.get("/c/trip/m/q2").send("/delete")
     assert unsure.status == 400
     assert len(said(talk)) == 3
@@ -116,7 +116,7 @@ def test_deletions_need_a_second_word_and_give_a_receipt(talk: Site) -> None:
     assert talk.get("/c/trip").status == 404
 
 
-def test_export(talk: Site) -> None:
+def test_a_conversation_is_exported(talk: Site) -> None:
     answer = talk.reader.client.get("/c/trip/export")
     assert "attachment" in answer.headers["content-disposition"]
 
@@ -128,7 +128,7 @@ def test_export(talk: Site) -> None:
     assert asyncio.run(import_again()) == 3
 
 
-def test_begin(site: Site) -> None:
+def test_a_conversation_is_created_by_its_first_message(site: Site) -> None:
     page = site.get("/").send("/begin", text="Hello there")
     assert "You said:" in page
     page = site.get("/conversations").send("/begin", text="Hi", title="Named", user="ann", agent="pilot")
@@ -142,7 +142,7 @@ def test_empty_text_is_refused(talk: Site) -> None:
     assert len(said(talk)) == 3
 
 
-def test_unknown_and_broken_forms(talk: Site) -> None:
+def test_unknown_and_broken_forms_are_refused(talk: Site) -> None:
     page = talk.get("/c/trip")
     assert page.send("/say", text="x", role="emperor").status == 400
     assert page.send("/say", text="x", nonsense="y").status == 400
@@ -192,7 +192,7 @@ class Endless:
         await asyncio.Event().wait()
 
 
-def test_an_answer_that_takes_too_long_says_so() -> None:
+def test_an_answer_that_times_out_is_reported() -> None:
     async def run() -> None:
         async with connect("memory://") as store:
             await store.append_message("c", "user", "Hello")
@@ -232,7 +232,7 @@ async def _storing() -> None:
         assert model.prompt[-1]["content"] == "Count"
 
 
-def test_chat_through_the_model_that_is_configured(tmp_path: Path) -> None:
+def test_chat_uses_the_configured_model(tmp_path: Path) -> None:
     with endpoint() as model:
         settings = Settings(upstream=model.address, upstream_key="sk-ours", model="m-1")
         with sited(f"sqlite:///{tmp_path}/a.db", settings) as site:
@@ -254,7 +254,7 @@ def test_chat_through_the_model_that_is_configured(tmp_path: Path) -> None:
                 assert why in page
 
 
-def test_usage_that_a_model_reports_is_kept() -> None:
+def test_usage_that_a_model_reports_is_stored() -> None:
     async def run() -> None:
         async with connect("memory://") as store:
             await store.append_message("c", "user", "Hello")
@@ -273,9 +273,9 @@ class Counting:
         yield Usage(input_tokens=3, output_tokens=1, model="m")
 
 
-def test_an_answer_that_breaks_off_stays() -> None:
+def test_an_interrupted_answer_is_stored() -> None:
     asyncio.run(_breaking())
 
 
-def test_an_answer_is_stored_while_it_comes() -> None:
+def test_an_answer_is_stored_while_it_streams() -> None:
     asyncio.run(_storing())

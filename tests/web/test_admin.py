@@ -1,4 +1,4 @@
-"""What operators do: keys, tenants, retention, erasure, the check, the audit log."""
+"""The pages for operators: keys, tenants, retention, erasure, the check, the audit log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kept(tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
-def test_the_first_key_raises_the_walls(kept: Site, tmp_path: Path) -> None:
+def test_the_first_key_turns_on_auth(kept: Site, tmp_path: Path) -> None:
     page = kept.get("/admin")
     assert "There is no key yet" in page
     made = page.send("/admin/keys", name="ops", scopes=["read", "write", "admin"], operator="yes")
@@ -36,7 +36,7 @@ def test_the_first_key_raises_the_walls(kept: Site, tmp_path: Path) -> None:
     assert (key.name, key.scopes, key.tenant) == ("ops", ("read", "write", "admin"), None)
 
 
-def test_keys_are_made_and_revoked(kept: Site, tmp_path: Path) -> None:
+def test_keys_are_created_and_revoked(kept: Site, tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     mine = keys.create("mine", ["read", "write", "admin"], tenant=None)[1]
     kept.reader.sign_in(mine)
@@ -62,7 +62,7 @@ def test_keys_are_made_and_revoked(kept: Site, tmp_path: Path) -> None:
     assert page.send("/admin/keys", name="x", scopes="read", operator="yes", tenant="acme").status == 400
 
 
-def test_tenants(kept: Site) -> None:
+def test_tenants_are_listed_and_deleted(kept: Site) -> None:
     kept.store.tenant("acme").append_message("c", "user", "in acme")
     kept.store.append_message("d", "user", "in default")
     page = kept.get("/admin")
@@ -80,18 +80,18 @@ def test_tenants(kept: Site) -> None:
     assert kept.store.admin.tenants() == ["default"]
 
 
-def test_retention(kept: Site) -> None:
+def test_a_purge_is_previewed_by_the_times_of_messages(kept: Site) -> None:
     old = datetime.now(UTC) - timedelta(days=400)
     kept.store.append("old", [Message("user", "x", created_at=old)])
     kept.store.append("new", [Message("user", "x")])
     counted = kept.get("/admin").send("/admin/purge", days="1")
-    # It goes by the times of the messages, so that an imported archive can be aged out.
+    # By the times of messages, so that an imported archive can be purged by age.
     assert "1 conversation" in counted
     assert kept.store.stats().conversations == 2
     assert kept.get("/admin").send("/admin/purge", days="0").status == 400
 
 
-def test_erasure_gives_a_receipt(kept: Site) -> None:
+def test_erasure_shows_a_receipt(kept: Site) -> None:
     kept.store.append("hers", [Message("user", "x")], user_id="ada")
     kept.store.append("ours", [Message("user", "y")], user_id="ben")
     assert kept.get("/admin").send("/admin/erase", user="ada").status == 400
@@ -101,7 +101,7 @@ def test_erasure_gives_a_receipt(kept: Site) -> None:
     assert [each.id for each in kept.store.list_conversations().items] == ["ours"]
 
 
-def test_the_check_is_remembered(kept: Site) -> None:
+def test_the_result_of_a_check_is_shown_again(kept: Site) -> None:
     kept.store.append("c", [Message("user", "x")])
     assert "never" in kept.get("/")
     assert "Nothing is wrong" in kept.get("/").send("/admin/check")
@@ -109,7 +109,7 @@ def test_the_check_is_remembered(kept: Site) -> None:
     assert "nothing wrong" in kept.get("/admin")
 
 
-def test_the_audit_log(kept: Site, tmp_path: Path) -> None:
+def test_the_audit_log_is_shown_to_operators(kept: Site, tmp_path: Path) -> None:
     kept.store.append("c", [Message("user", "a secret")])
     kept.get("/c/c")
     kept.get("/c/nothing")
@@ -127,12 +127,12 @@ def test_the_audit_log(kept: Site, tmp_path: Path) -> None:
     assert len(kept.get("/admin/audit").tree.one("tbody").all("tr")) == 200
 
 
-def test_without_an_audit_log(site: Site) -> None:
+def test_without_an_audit_log_there_is_no_page_of_it(site: Site) -> None:
     assert site.get("/admin/audit").status == 501
     assert [link for link in site.get("/admin").tree.all("a") if link.words == "Audit log"] == []
 
 
-def test_what_a_users_key_sees(kept: Site, tmp_path: Path) -> None:
+def test_a_users_key_shows_only_the_users_data(kept: Site, tmp_path: Path) -> None:
     kept.store.tenant("acme").append("hers", [Message("user", "mine")], user_id="ada")
     kept.store.tenant("acme").append("his", [Message("user", "not mine")], user_id="ben")
     token = KeyFile(tmp_path / "keys.json").create("x", ["read", "write", "admin"], tenant="acme", user="ada")[1]

@@ -1,4 +1,4 @@
-"""Which messages a branch reads, compared with what the store says, for branches of branches."""
+"""The messages of a branch, compared with those that the store returns, for nested branches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hansard import Message, sync
 from hansard.server.web import branch_path
 
 
-def test_it_is_what_the_store_reads() -> None:
+def test_a_branch_path_selects_what_the_store_reads() -> None:
     with sync.connect("memory://") as store:
         store.append("c", [Message("user", str(number), id=f"m{number}") for number in range(6)])
         store.branch("c", at="m3", branch_id="a")

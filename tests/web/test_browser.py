@@ -1,4 +1,4 @@
-"""In a real Chromium, by click and by keyboard: nothing goes wrong in the console, and nobody else is asked."""
+"""In a real Chromium, by click and by keyboard: no error in the console, and no request to other origins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def eventually(page: Page, condition: str) -> None:
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_every_page_can_be_read(sample: Site, visitor: Visitor, colours: str) -> None:
+def test_every_page_has_enough_contrast(sample: Site, visitor: Visitor, colours: str) -> None:
     visitor.expected = ("404",)
     page = visitor.open(sample.api.address, color_scheme=colours)
     for path in PATHS:
@@ -64,7 +64,7 @@ def test_a_long_name_of_a_model_has_room(tmp_path: Path, visitor: Visitor) -> No
             assert page.locator(cut).evaluate("each => each.scrollWidth - each.clientWidth") <= 0, cut
 
 
-def test_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
+def test_every_page_has_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-parcel")
     for role in ("banner", "main", "contentinfo", "log", "complementary"):
         expect(page.get_by_role(role)).to_have_count(1)
@@ -82,7 +82,7 @@ def test_landmarks_and_names(sample: Site, visitor: Visitor) -> None:
         assert unnamed == [], path
 
 
-def test_times_are_the_readers(site: Site, visitor: Visitor) -> None:
+def test_times_are_in_the_readers_time_zone(site: Site, visitor: Visitor) -> None:
     from datetime import UTC, datetime
 
     site.store.append("c", [Message("user", "x", created_at=datetime(2026, 1, 31, 20, 5, tzinfo=UTC))])
@@ -94,7 +94,7 @@ def test_times_are_the_readers(site: Site, visitor: Visitor) -> None:
     expect(plain.locator(".when")).to_have_text("2026-01-31 20:05 UTC")
 
 
-def test_text_runs_as_its_script_does(sample: Site, visitor: Visitor) -> None:
+def test_text_has_the_direction_of_its_script(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-address-ar")
     direction = "each => getComputedStyle(each).direction"
     assert page.eval_on_selector("#m1 .said", direction) == "rtl"
@@ -111,8 +111,8 @@ _SIDES = """(each) => {
 }"""
 
 
-def test_lists_quotes_and_tables_run_as_their_words_do(site: Site, visitor: Visitor) -> None:
-    """Their signs stand on the side where a line begins, and inside of the message."""
+def test_lists_quotes_and_tables_have_the_direction_of_their_text(site: Site, visitor: Visitor) -> None:
+    """Their markers are on the side where a line begins, and within the message."""
     arabic = "مرحبا\n\n1. واحد\n2. اثنان\n\n> شكرا\n\n| الخطوة | الحالة |\n|---|---|\n| شحنت | تم |"
     mixed = "Look:\n\n> شكرا\n\n- one\n\nشكرا\n\n```python\nx = 1\n```"
     site.store.append("c", [Message("user", arabic), Message("user", mixed)])
@@ -131,7 +131,7 @@ def test_lists_quotes_and_tables_run_as_their_words_do(site: Site, visitor: Visi
     assert sides == {"#m1 li": "right", "#m1 td": "right", "#m2 p:last-of-type": "right", "#m2 li": "left"}
 
 
-def test_colours_are_chosen(sample: Site, visitor: Visitor) -> None:
+def test_the_colour_scheme_can_be_chosen(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, color_scheme="light")
     paper = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(paper)
@@ -157,7 +157,7 @@ def test_colours_are_chosen(sample: Site, visitor: Visitor) -> None:
     assert page.evaluate("document.cookie") == ""
 
 
-def test_the_dark_colours_are_the_same_wherever_they_stand() -> None:
+def test_both_definitions_of_dark_colours_are_equal() -> None:
     sheet = static_files.content("hansard.css").decode()
     by_system = sheet.partition(":root:not([data-colours=light]) {")[2].partition("}")[0].split()
     assert by_system == sheet.partition(":root[data-colours=dark] {")[2].partition("}")[0].split()
@@ -183,7 +183,7 @@ def test_reading_needs_no_script(sample: Site, visitor: Visitor) -> None:
 # The keyboard
 
 
-def test_the_keyboard_goes_everywhere(sample: Site, visitor: Visitor) -> None:
+def test_every_page_is_reached_by_keyboard(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address)
     for key, path in (("c", "/conversations"), ("s", "/search"), ("a", "/admin"), ("o", "/")):
         page.keyboard.press("g")
@@ -212,7 +212,7 @@ def test_the_keyboard_goes_everywhere(sample: Site, visitor: Visitor) -> None:
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_messages_are_walked(sample: Site, visitor: Visitor) -> None:
+def test_keys_move_between_messages(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-parcel#m1")
     page.keyboard.press("g")
     page.keyboard.press("g")
@@ -235,7 +235,7 @@ def test_a_fold_opens_by_keyboard(sample: Site, visitor: Visitor) -> None:
 # Lists
 
 
-def test_the_list_follows_what_is_typed_and_written(site: Site, visitor: Visitor) -> None:
+def test_the_list_updates_while_typing_and_when_messages_arrive(site: Site, visitor: Visitor) -> None:
     site.store.append("c1", [Message("user", "about lighthouses")], title="First")
     site.store.append("c2", [Message("user", "about ferries")], title="Second")
     page = visitor.open(site.api.address, "/conversations")
@@ -253,7 +253,7 @@ def test_the_list_follows_what_is_typed_and_written(site: Site, visitor: Visitor
     expect(page.locator(".row-title")).to_have_text(["Third", "Second", "First"])
 
 
-def test_older_titles_by_click(site: Site, visitor: Visitor) -> None:
+def test_a_click_searches_older_titles(site: Site, visitor: Visitor) -> None:
     for number in range(205):
         site.store.create_conversation(f"c{number}", title="A lighthouse" if number == 2 else "Talk")
     page = visitor.open(site.api.address, "/conversations")
@@ -280,7 +280,7 @@ def test_leaving_the_box_for_a_result_does_not_replace_it(site: Site, visitor: V
     page.wait_for_url("**/c/c1*")
 
 
-def test_filters_by_keyboard(site: Site, visitor: Visitor) -> None:
+def test_filters_work_by_keyboard(site: Site, visitor: Visitor) -> None:
     site.store.append("c1", [Message("user", "x")], title="First", user_id="ann", metadata={"shop": 1})
     site.store.append("c2", [Message("user", "x")], title="Second", user_id="ben")
     site.store.append("c3", [Message("user", "x")], title="Third", user_id="ann")
@@ -300,7 +300,7 @@ def test_filters_by_keyboard(site: Site, visitor: Visitor) -> None:
 # A conversation
 
 
-def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visitor) -> None:
+def test_a_conversation_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-long")
     expect(page.locator("#m2400")).to_be_in_viewport()
     page.mouse.move(600, 400)
@@ -331,7 +331,7 @@ def test_it_opens_at_its_end_and_scrolls_both_ways(sample: Site, visitor: Visito
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
 @pytest.mark.parametrize("path", ["/c/sample-parser", "/c/sample-parcel#end"])
-def test_the_last_message_stands_above_where_one_writes(
+def test_the_last_message_is_above_the_text_box(
     sample: Site, visitor: Visitor, path: str, viewport: dict[str, int]
 ) -> None:
     page = visitor.open(sample.api.address, path, viewport=viewport)
@@ -339,10 +339,10 @@ def test_the_last_message_stands_above_where_one_writes(
     eventually(page, f"{bottom} > 0 && {bottom} <= document.querySelector('.write').getBoundingClientRect().top")
 
 
-def test_from_a_result_to_its_call_and_back(site: Site, visitor: Visitor) -> None:
+def test_links_lead_from_a_result_to_its_call_and_back(site: Site, visitor: Visitor) -> None:
     site.store.append("c", calling(31))
     page = visitor.open(site.api.address, "/c/c")
-    # They come before they are reached, perhaps before anybody scrolls.
+    # They load before they are reached, perhaps before any scrolling.
     eventually(page, "(scrollTo(0, 0), document.querySelector('#m11') !== null)")
     page.evaluate("window.stayed = true")
     page.get_by_role("link", name="look_up").click()
@@ -354,13 +354,13 @@ def test_from_a_result_to_its_call_and_back(site: Site, visitor: Visitor) -> Non
     assert page.evaluate("window.stayed")
 
 
-def test_a_permalink_opens_there(sample: Site, visitor: Visitor) -> None:
+def test_a_permalink_opens_at_its_message(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-long?at=log-700#m700")
     expect(page.locator("#m700")).to_be_in_viewport()
     assert page.eval_on_selector("#m700", "each => each.matches(':target')")
 
 
-def test_it_is_live(site: Site, visitor: Visitor) -> None:
+def test_new_messages_appear_without_reloading(site: Site, visitor: Visitor) -> None:
     site.store.append("c", [Message("user", "first", id="m1")])
     page = visitor.open(site.api.address, "/c/c")
     expect(page.locator("#live")).to_be_visible()
@@ -383,8 +383,8 @@ def test_it_is_live(site: Site, visitor: Visitor) -> None:
     expect(page.locator(".message")).to_have_count(3)
 
 
-def test_the_tail_comes_back_when_the_server_does(tmp_path: Path, visitor: Visitor) -> None:
-    """A page that was open while the server was away goes on where it was."""
+def test_the_tail_reconnects_when_the_server_returns(tmp_path: Path, visitor: Visitor) -> None:
+    """A page that was open while the server was down continues where it was."""
     site_url = f"sqlite:///{tmp_path}/chats.db"
     with sited(site_url) as site:
         site.store.append("c", [Message("user", "first")])
@@ -399,8 +399,8 @@ def test_the_tail_comes_back_when_the_server_does(tmp_path: Path, visitor: Visit
         expect(page.locator(".message .said")).to_have_text(["first", "while away", "back again"])
 
 
-def test_a_tail_that_was_refused_is_asked_for_again(site: Site, visitor: Visitor) -> None:
-    """As by a proxy while the server behind it starts anew: a browser does not come back by itself."""
+def test_a_refused_tail_is_requested_again(site: Site, visitor: Visitor) -> None:
+    """As by a proxy while its server restarts: a browser does not reconnect by itself."""
     site.store.append("c", [Message("user", "first")])
     refused = []
 
@@ -418,7 +418,7 @@ def test_a_tail_that_was_refused_is_asked_for_again(site: Site, visitor: Visitor
     expect(page.locator(".message .said")).to_have_text(["first", "back again"])
 
 
-def test_a_message_that_grows_stays_as_its_reader_has_it(site: Site, visitor: Visitor) -> None:
+def test_a_growing_message_keeps_its_folds_and_focus(site: Site, visitor: Visitor) -> None:
     def said(text: str) -> list[dict[str, str]]:
         return [{"type": "thinking", "thinking": "Let me see.", "signature": "s"}, {"type": "text", "text": text}]
 
@@ -433,7 +433,7 @@ def test_a_message_that_grows_stays_as_its_reader_has_it(site: Site, visitor: Vi
     expect(page.locator("details.reasoning summary")).to_be_focused()
 
 
-def test_what_could_not_be_sent_stays_in_the_box(site: Site, visitor: Visitor) -> None:
+def test_unsent_text_stays_in_the_box(site: Site, visitor: Visitor) -> None:
     site.store.append("c", [Message("user", "the first")])
     visitor.expected = ("ERR_", "502")
     page = visitor.open(site.api.address, "/c/c")
@@ -455,7 +455,7 @@ def test_what_could_not_be_sent_stays_in_the_box(site: Site, visitor: Visitor) -
     assert [each.text for each in site.store.get_messages("c")] == ["the first", "the third"]
 
 
-def test_write_and_ask_without_leaving_the_page(site: Site, visitor: Visitor) -> None:
+def test_writing_and_asking_do_not_reload_the_page(site: Site, visitor: Visitor) -> None:
     site.store.append("c", [Message("user", "first")])
     page = visitor.open(site.api.address, "/c/c")
     expect(page.locator("#live")).to_be_visible()
@@ -486,8 +486,8 @@ def test_branches_are_switched(site: Site, visitor: Visitor) -> None:
     expect(page.locator(".message .said")).to_have_text(["Where to?", "Naples."])
 
 
-def test_a_conversation_is_kept_by_keyboard(site: Site, visitor: Visitor) -> None:
-    """Begin, rename, archive, write as somebody, pin and branch: without a mouse."""
+def test_a_conversation_is_managed_by_keyboard(site: Site, visitor: Visitor) -> None:
+    """Create, rename, archive, write as a participant, pin and branch: without a mouse."""
     page = visitor.open(site.api.address, "/conversations")
     page.get_by_label("First message").press_sequentially("Hello there")
     page.get_by_role("button", name="Start").press("Enter")
@@ -519,7 +519,7 @@ def test_a_conversation_is_kept_by_keyboard(site: Site, visitor: Visitor) -> Non
     expect(page.locator(".message .said")).to_have_count(1)
 
 
-def test_delete_with_its_receipt(site: Site, visitor: Visitor) -> None:
+def test_deleting_shows_a_receipt(site: Site, visitor: Visitor) -> None:
     site.store.append("c", [Message("user", "x")], title="Doomed")
     page = visitor.open(site.api.address, "/c/c")
     page.get_by_text("Delete", exact=True).click()
@@ -532,7 +532,7 @@ def test_delete_with_its_receipt(site: Site, visitor: Visitor) -> None:
 # Why
 
 
-def test_why_follows_its_options(sample: Site, visitor: Visitor) -> None:
+def test_the_why_page_updates_with_its_options(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(
         sample.api.address, "/c/sample-team/why?agent=scout", permissions=["clipboard-read", "clipboard-write"]
     )
@@ -559,7 +559,7 @@ def test_why_follows_its_options(sample: Site, visitor: Visitor) -> None:
 # Walls
 
 
-def test_sign_in_and_out(tmp_path: Path, visitor: Visitor) -> None:
+def test_signing_in_and_out_works(tmp_path: Path, visitor: Visitor) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     token = keys.create("x", ["read", "write"], tenant="default")[1]
     with sited(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as site:
@@ -582,7 +582,7 @@ def test_sign_in_and_out(tmp_path: Path, visitor: Visitor) -> None:
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_by_tls_a_browser_takes_no_key_from_a_neighbour(tmp_path: Path, visitor: Visitor) -> None:
+def test_over_tls_no_other_host_can_set_the_key(tmp_path: Path, visitor: Visitor) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     token, other = (keys.create(name, ["read"], tenant=name)[1] for name in ("default", "another"))
     with sited(f"sqlite:///{tmp_path}/chats.db", Settings(keys=keys.path)) as site:
@@ -603,7 +603,7 @@ def test_by_tls_a_browser_takes_no_key_from_a_neighbour(tmp_path: Path, visitor:
         assert "__Host-hansard_key" not in {str(each.get("name")) for each in page.context.cookies()}
 
 
-def test_a_key_is_revoked_by_two_clicks(tmp_path: Path, visitor: Visitor) -> None:
+def test_revoking_a_key_takes_two_clicks(tmp_path: Path, visitor: Visitor) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     token = keys.create("boss", ["read", "write", "admin"], tenant=None)[1]
     other = keys.create("old", ["read"], tenant="default")[0]
@@ -620,7 +620,7 @@ def test_a_key_is_revoked_by_two_clicks(tmp_path: Path, visitor: Visitor) -> Non
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_what_only_those_with_keys_see_fits_a_phone(tmp_path: Path, visitor: Visitor, colours: str) -> None:
+def test_pages_with_a_key_fit_a_phone(tmp_path: Path, visitor: Visitor, colours: str) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     token = keys.create("the first", ["read", "write", "admin"], tenant=None)[1]
     settings = Settings(keys=keys.path, audit_log=tmp_path / "audit.jsonl")
@@ -653,8 +653,8 @@ def test_what_only_those_with_keys_see_fits_a_phone(tmp_path: Path, visitor: Vis
         check()
 
 
-def test_hostile_content_does_nothing(site: Site, visitor: Visitor) -> None:
-    """A conversation full of it: nothing runs, nothing is asked of others, and the page is still a page."""
+def test_hostile_content_is_harmless(site: Site, visitor: Visitor) -> None:
+    """A conversation full of it: nothing runs, nothing is loaded from other origins, and the page still works."""
     for at, text in enumerate(text for name, text in TEXTS.items() if name != "surrogate"):
         site.store.append(
             "c",
@@ -683,8 +683,8 @@ def test_hostile_content_does_nothing(site: Site, visitor: Visitor) -> None:
     page.wait_for_timeout(300)
 
 
-def test_hostile_names_do_nothing(site: Site, visitor: Visitor) -> None:
-    """Of conversations, messages, people, tools and documents, which stand in attributes, addresses and the title."""
+def test_hostile_names_are_harmless(site: Site, visitor: Visitor) -> None:
+    """Of conversations, messages, people, tools and documents, which appear in attributes, addresses and the title."""
     nasty = "\"'><img src=x onerror=alert(1)><script>alert(2)</script></title>`{{7*7}}"
     call = [{"type": "tool_use", "id": nasty, "name": nasty, "input": {nasty: nasty}}]
     result = [{"type": "tool_result", "tool_use_id": nasty, "content": nasty, "is_error": True}]
@@ -711,7 +711,7 @@ def test_hostile_names_do_nothing(site: Site, visitor: Visitor) -> None:
     assert page.locator("[data-call]").first.get_attribute("data-call") == nasty
 
 
-def test_behind_a_prefix(sample: Site, visitor: Visitor) -> None:
+def test_the_site_works_behind_a_prefix(sample: Site, visitor: Visitor) -> None:
     with behind_prefix(sample.api.address, "/some/prefix") as address:
         page = visitor.open(address)
         expect(page.get_by_role("heading", name="Overview")).to_be_visible()
@@ -724,7 +724,7 @@ def test_behind_a_prefix(sample: Site, visitor: Visitor) -> None:
         expect(page.locator("tr.kept").first).to_be_visible()
 
 
-def test_on_a_phone(sample: Site, visitor: Visitor) -> None:
+def test_a_conversation_is_usable_on_a_phone(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-parcel", viewport=PHONE, has_touch=True, is_mobile=True)
     page.get_by_role("link", name="About", exact=True).tap()
     expect(page.locator("#about")).to_be_in_viewport()
@@ -732,7 +732,7 @@ def test_on_a_phone(sample: Site, visitor: Visitor) -> None:
     expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
 
 
-def test_a_sample_by_one_click(site: Site, visitor: Visitor) -> None:
+def test_one_click_stores_the_sample(site: Site, visitor: Visitor) -> None:
     page = visitor.open(site.api.address)
     page.get_by_role("button", name="Load the sample").click()
     expect(page.get_by_role("heading", name="Newest conversations")).to_be_visible()

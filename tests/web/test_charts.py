@@ -1,4 +1,4 @@
-"""Charts as SVG: one point, many, none; seen and heard."""
+"""Charts as SVG: one point, many, none; with labels for screen readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drawn(*values: float) -> Node:
         ((0, 0), "1 <May> to 2 <May>: none in these days"),
     ],
 )
-def test_a_chart_says_what_it_shows(values: tuple[float, ...], said: str) -> None:
+def test_a_chart_has_a_label_for_screen_readers(values: tuple[float, ...], said: str) -> None:
     chart = drawn(*values)
     assert chart.one("svg")["aria-label"] == f'A "b", {said}'
     assert chart.one("p")["aria-hidden"] == "true"

@@ -1,4 +1,4 @@
-"""A conversation on its page: who said what, tools with their results, branches, summaries, paging, live."""
+"""A conversation on its page: participants, tools with their results, branches, summaries, paging, live."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def texts(page: Page) -> list[str]:
     return [each.one("div", "body").one("div", "said").words for each in page.messages()]
 
 
-def test_who_said_what(site: Site) -> None:
+def test_every_message_shows_its_participant(site: Site) -> None:
     site.store.append(
         "c",
         [
@@ -39,7 +39,7 @@ def test_who_said_what(site: Site) -> None:
     assert page.messages()[4].one("span", "role").words == "agent"
 
 
-def test_markdown_code_and_tables(sample: Site) -> None:
+def test_markdown_code_and_tables_are_rendered(sample: Site) -> None:
     page = sample.get("/c/sample-parser")
     code = [each for each in page.tree.all("pre", "code") if "def parse" in each.text]
     assert len(code) == 1
@@ -49,13 +49,13 @@ def test_markdown_code_and_tables(sample: Site) -> None:
     assert table.all("td")[2]["class"] == "to-center"
 
 
-def test_calls_hold_their_results(sample: Site) -> None:
+def test_results_are_shown_within_their_calls(sample: Site) -> None:
     page = sample.get("/c/sample-parcel")
     calls = page.tree.all("details", "call")
     assert [each.one("span", "tool-name").words for each in calls] == ["track_parcel", "quote_refund"]
     assert all("open" not in each.attributes for each in calls)
     assert "held at customs" in calls[0].one("div", "result").text
-    # Eight messages are stored; two of them are results, and stand inside of their calls.
+    # Eight messages are stored; two of them are results, shown within their calls.
     assert len(page.messages()) == 6
     assert calls[0].one("div", "result")["id"] == "m4"
     failed = sample.get("/c/sample-parser").tree.all("details", "failed")
@@ -73,7 +73,7 @@ def test_a_result_without_its_call_is_shown_by_itself(site: Site) -> None:
     assert message.one("div", "result").one("pre").words == "42"
 
 
-def test_reasoning_states_sources_usage(sample: Site) -> None:
+def test_reasoning_status_sources_and_usage_are_shown(sample: Site) -> None:
     parser = sample.get("/c/sample-parser").tree
     assert "Run the one test first" in parser.one("details", "reasoning").text
     parcel = sample.get("/c/sample-parcel")
@@ -84,7 +84,7 @@ def test_reasoning_states_sources_usage(sample: Site) -> None:
     assert states == ["interrupted", "blocked", "refused", "no result yet"]
 
 
-def test_pictures_and_sounds(sample: Site) -> None:
+def test_pictures_and_sounds_have_addresses(sample: Site) -> None:
     page = sample.get("/c/sample-chart")
     picture = page.tree.one("div", "messages").one("img")
     found = sample.reader.client.get(urljoin(page.url, picture["src"]))
@@ -93,7 +93,7 @@ def test_pictures_and_sounds(sample: Site) -> None:
     assert (sound.headers["content-type"], sound.content[:4]) == ("audio/wav", b"RIFF")
 
 
-def test_many_pictures_in_one_message(site: Site) -> None:
+def test_every_picture_of_a_message_has_its_own_address(site: Site) -> None:
     """Large ones are blobs, small ones are not; each has its own address."""
     pictures = [
         b"\x89PNG\r\n\x1a\n" + bytes([number]) * size for number, size in ((1, 20), (2, 9000), (3, 30), (4, 8000))
@@ -112,14 +112,14 @@ def sample_of(site: Site, page: Page, address: str) -> bytes:
     return site.reader.client.get(urljoin(page.url, address)).content
 
 
-def test_edits_and_pins_show(site: Site) -> None:
+def test_edits_and_pins_are_marked(site: Site) -> None:
     site.store.append("c", [Message("user", "Earlier", id="m", pinned=True)])
     site.store.update_message("c", "m", content="Before")
     (message,) = site.get("/c/c").messages()
     assert [each.words for each in message.all("span", "state")] == ["edited", "pinned"]
 
 
-def test_branches(sample: Site) -> None:
+def test_branches_are_listed_and_linked(sample: Site) -> None:
     page = sample.get("/c/sample-kyoto")
     tree = page.tree.one("ul", "tree")
     assert [(each["class"], each.one("a").words) for each in tree.all("li")] == [
@@ -133,7 +133,7 @@ def test_branches(sample: Site) -> None:
     assert "18,000" not in cheaper.tree.one("div", "messages").text
 
 
-def test_summaries_stand_where_their_range_ends(sample: Site) -> None:
+def test_summaries_are_shown_where_their_range_ends(sample: Site) -> None:
     page = sample.get("/c/sample-long").follow("Older messages")
     summary = page.tree.one("details", "summary")
     assert "Summary of messages 1 to 2,376" in summary.words
@@ -151,7 +151,7 @@ def test_a_summary_of_another_branch_is_not_shown(site: Site) -> None:
     assert "The shared part" in shown.text
 
 
-def test_a_summary_that_ends_with_a_folded_result(sample: Site, site: Site) -> None:
+def test_a_summary_that_ends_with_a_result_is_shown_after_its_call(sample: Site, site: Site) -> None:
     messages = sample.store.get_messages("sample-parcel")
     site.store.append("c", messages)
     site.store.add_summary("c", "So far", from_seq=1, to_seq=5)
@@ -196,13 +196,13 @@ def test_a_result_and_its_call_in_one_stretch_are_one(site: Site) -> None:
     assert site.get("/c/c/m/answers").messages()[0].one("a", data_to="m11").words == "look_up"
 
 
-def test_a_call_that_nothing_answers_waits(site: Site) -> None:
+def test_a_call_without_a_result_is_marked_as_waiting(site: Site) -> None:
     site.store.append("c", calling(11))
     assert "no result yet" in site.get("/c/c").messages()[-1].words
     assert "no result yet" in site.get("/c/c/m/asks").messages()[0].words
 
 
-def test_integers_of_any_size(site: Site) -> None:
+def test_integers_of_any_size_are_shown(site: Site) -> None:
     site.store.append(
         "c",
         [
@@ -258,20 +258,20 @@ def test_a_message_of_another_branch_opens_there(sample: Site) -> None:
     assert len(shared.messages()) == 4
 
 
-def test_a_piece_is_only_the_messages(sample: Site) -> None:
+def test_a_fragment_contains_only_messages(sample: Site) -> None:
     piece = sample.piece("/c/sample-long")
     assert len(piece.messages()) == 20
     assert piece.tree.all("html") == []
 
 
-def test_an_empty_conversation(site: Site) -> None:
+def test_an_empty_conversation_has_a_page(site: Site) -> None:
     site.store.create_conversation("c", title="Nothing yet")
     page = site.get("/c/c")
     assert "No messages" in page
     assert page.tree.one("h1").words == "Nothing yet"
 
 
-def test_live(site: Site) -> None:
+def test_new_messages_arrive_as_html(site: Site) -> None:
     """New messages come as HTML, links as seen from the page that listens, and one in progress grows."""
     site.store.append("c", [Message("user", "first", id="m1")])
     page = site.get("/c/c")
@@ -299,7 +299,7 @@ def _event(lines: Iterator[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", [0, 1, 19, 20, 21])
-def test_the_bounds_of_a_page(site: Site, number: int) -> None:
+def test_a_page_has_a_limited_number_of_messages(site: Site, number: int) -> None:
     site.store.create_conversation("c")
     if number:
         site.store.append("c", [Message("user", str(each)) for each in range(number)])
@@ -308,7 +308,7 @@ def test_the_bounds_of_a_page(site: Site, number: int) -> None:
     assert bool(page.tree.all("a", "further")) == (number > 20)
 
 
-def test_days_stand_between_messages(site: Site) -> None:
+def test_days_are_shown_between_messages(site: Site) -> None:
     days = [
         datetime(2026, 1, 30, 12, tzinfo=UTC),
         datetime(2026, 1, 30, 13, tzinfo=UTC),
@@ -321,7 +321,7 @@ def test_days_stand_between_messages(site: Site) -> None:
 # Seen again
 
 
-def test_a_page_that_is_seen_again_is_not_rendered_again(site: Site) -> None:
+def test_an_unchanged_page_is_not_rendered_again(site: Site) -> None:
     site.store.append("c", [Message("user", "Where is my parcel?")], title="Parcels")
     for path in ("/c/c", "/search?q=parcel"):
         first = site.get(path)
@@ -330,7 +330,7 @@ def test_a_page_that_is_seen_again_is_not_rendered_again(site: Site) -> None:
         assert len(markup.html_cache) == known > 0
 
 
-def test_a_page_that_is_seen_again_shows_what_has_changed(site: Site) -> None:
+def test_a_changed_page_is_rendered_again(site: Site) -> None:
     stored = site.store.append("c", [Message("user", "Where is my parcel?")], title="Parcels").messages[0]
     assert site.get("/c/c").tree.one("title").words == "Parcels · Hansard"
     assert "Where is my parcel?" in site.get("/search?q=parcel")

@@ -1,4 +1,4 @@
-"""Messages and hits as HTML by plain formatting: whatever their fields hold is text, and together they are quick."""
+"""Messages and hits as HTML by plain formatting: every field is shown as text, and rendering is fast."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_no_field_of_a_message_or_a_block_can_be_a_tag() -> None:
     assert hit.one(cls="row-title").text == NASTY
 
 
-def test_a_message_says_how_it_stands() -> None:
+def test_a_message_shows_its_status() -> None:
     who = content.Speaker("Ann", "user")
 
     def shown(**more: Any) -> str:
@@ -93,8 +93,8 @@ def test_a_message_says_how_it_stands() -> None:
     assert "5" not in shown(status="interrupted", metadata={"error": 5}).replace("09:05", "").replace("-15", "")
 
 
-def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many messages somebody writes whose code takes long to read."""
+def test_all_code_of_a_page_shares_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many messages have code that is slow to highlight."""
     markup.html_cache.clear()
     monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.02)
     code = "```python\n" + "x = [1, 'a', None]\n" * 50 + "```"
@@ -109,7 +109,7 @@ def test_all_the_code_on_a_page_has_one_time(monkeypatch: pytest.MonkeyPatch) ->
     markup.html_cache.clear()
 
 
-def test_what_a_message_holds_is_found_in_its_piece() -> None:
+def test_the_content_of_a_message_is_in_its_fragment() -> None:
     message = made([{"type": "text", "text": "**hello**"}], format="parts")
     desk = content.RenderContext({}, "c", content.MOST, highlight.Painter())
     html = fragments.message(

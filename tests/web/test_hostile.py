@@ -1,4 +1,4 @@
-"""Whatever people store is shown as text, and harms nothing: no tag, no link that runs, no page that takes for ever."""
+"""Stored text is shown as text and is harmless: no tag, no link that runs, no endless page."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if name != "surrogate"])
-def test_wherever_it_is_stored(shared: Site, name: str) -> None:
-    """In every place that a caller may fill: text, ids, names, titles, metadata, tools, sources, summaries."""
+def test_hostile_text_is_harmless_in_every_field(shared: Site, name: str) -> None:
+    """In every field that a caller can set: text, ids, names, titles, metadata, tools, sources, summaries."""
     text = TEXTS[name]
     short = text[:60].replace("\x00", "")
     tenant = name.replace(" ", "-")
@@ -131,8 +131,8 @@ def check_page(tree: Node) -> None:
     assert all(form["action"].startswith(".") for form in tree.all("form") if form["method"] != "dialog")
 
 
-def test_a_huge_line_and_a_huge_table(site: Site) -> None:
-    """Both are bounded on the page, and whole where they are asked for."""
+def test_a_huge_line_and_a_huge_table_are_cut_on_the_page(site: Site) -> None:
+    """Both are cut on the page, and complete on request."""
     line = "x-y" * 1_000_000
     table = "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 100_000
     rows = "| a | b | c |\n|---|---|---|\n" + "| 1 | 2 | 3 |\n" * 1_200
@@ -151,7 +151,7 @@ def test_a_huge_line_and_a_huge_table(site: Site) -> None:
     assert len(site.reader.client.get("/c/c/m/line/raw").content) > 3_000_000
 
 
-def test_many_small_things(site: Site) -> None:
+def test_thousands_of_parts_make_a_bounded_page(site: Site) -> None:
     """Thousands of parts, sources and metadata keys in one message do not make a page without end."""
     parts = [{"type": "text", "text": f"part {number}"} for number in range(3000)]
     metadata = {f"key {number}": "x" * 1000 for number in range(500)}
@@ -179,7 +179,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_are_handed_out_so_that_nothing_runs(site: Site, name: str) -> None:
+def test_files_are_served_so_that_nothing_runs(site: Site, name: str) -> None:
     claimed, data, given, is_attached = FILES[name]
     content = [{"type": "image", "media_type": claimed, "data": base64.b64encode(data).decode()}]
     site.store.append("c", [Message("user", content, id="m", format="parts")])
@@ -193,7 +193,7 @@ def test_files_are_handed_out_so_that_nothing_runs(site: Site, name: str) -> Non
     assert answer.content == data
 
 
-def test_media_that_is_not_there(site: Site) -> None:
+def test_missing_media_is_not_found(site: Site) -> None:
     parts = [
         {"type": "image", "url": "https://evil.example/x.png"},
         {"type": "image", "data": "%%%"},
@@ -207,7 +207,7 @@ def test_media_that_is_not_there(site: Site) -> None:
     assert [image["src"] for image in page.tree.all("img")] == ["../c/c/m/m/media/1"]
 
 
-def test_directions_are_isolated(site: Site) -> None:
+def test_text_directions_are_isolated(site: Site) -> None:
     site.store.append("c", [Message("user", "שלום\n\nHello"), Message("user", "مرحبا")], title="\u202eevil")
     page = site.get("/c/c")
     assert [block["dir"] for block in page.tree.all("div", "said")] == ["auto", "auto"]

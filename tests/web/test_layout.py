@@ -114,7 +114,7 @@ def test_everything_fits_every_window(sample: Site, visitor: Visitor, font: str)
 
 
 @pytest.mark.parametrize("font", FONTS)
-def test_what_only_those_with_keys_see_fits_every_window(tmp_path: Path, visitor: Visitor, font: str) -> None:
+def test_pages_with_a_key_fit_every_window(tmp_path: Path, visitor: Visitor, font: str) -> None:
     """The header is fullest here: it also names the tenant and the user, and has a button to sign out."""
     keys = KeyFile(tmp_path / "keys.json")
     operator = keys.create("the first", ["read", "write", "admin"], tenant=None)[1]

@@ -1,4 +1,4 @@
-"""Markdown and JSON as HTML, and what is remembered of it: bounded, all of it."""
+"""Markdown and JSON as HTML, and the cache of it: all of it bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGNS = "ab c1.)-+:=|>#!_(\"'\n\n  é漢\u202e~*`[]<&\\\t\x0b\x1c\x85\xa0\u2028
 
 
 @given(st.text(st.sampled_from(_SIGNS), max_size=60))
-def test_whatever_is_written_is_shown_and_harms_nothing(text: str) -> None:
+def test_any_text_is_shown_and_harmless(text: str) -> None:
     tree = parse(markdown.render(text))
     safe(tree)
     words = re.compile(r"[abcé漢]")
@@ -56,11 +56,11 @@ def test_whatever_is_written_is_shown_and_harms_nothing(text: str) -> None:
         ("`&lt;` < `\ufdd0`", "<p><code>&amp;lt;</code> &lt; <code>\ufffd</code></p>"),
     ],
 )
-def test_markdown_as_html(text: str, html: str) -> None:
+def test_markdown_is_rendered_as_html(text: str, html: str) -> None:
     assert re.sub(r"\n", "", markdown.render(text)) == html
 
 
-def test_a_table_keeps_the_sides_of_its_columns() -> None:
+def test_a_table_keeps_the_alignment_of_its_columns() -> None:
     tree = parse(markdown.render("| a | b | c |\n|:--|:-:|---|\n| 1 | 2 | |\n| 3 |"))
     assert [(cell["class"], cell.words) for cell in tree.all("th")] == [("to-left", "a"), ("to-center", "b"), ("", "c")]
     assert [cell.words for cell in tree.all("td")] == ["1", "2", "", "3", "", ""]
@@ -87,7 +87,7 @@ def test_a_table_keeps_the_sides_of_its_columns() -> None:
         ("[a](javascript:alert(1)) [b](//x.example)", [("", "a"), ("//x.example", "b")]),
     ],
 )
-def test_links(text: str, links: list[tuple[str, str]]) -> None:
+def test_only_safe_links_are_links(text: str, links: list[tuple[str, str]]) -> None:
     tree = parse(markdown.render(text))
     safe(tree)
     assert [(link["href"], link.words) for link in tree.all("a")] == links
@@ -105,7 +105,7 @@ def test_links(text: str, links: list[tuple[str, str]]) -> None:
     ],
     ids=["quotes", "stars", "lists", "cells", "pictures", "characters"],
 )
-def test_what_no_page_could_bear_is_shown_as_it_was_written(text: str) -> None:
+def test_text_that_is_too_complex_is_shown_as_plain_text(text: str) -> None:
     html = markdown.render(text)
     assert len(html) < 10 * len(text)
     assert text in parse(html).text
@@ -120,7 +120,7 @@ def test_what_no_page_could_bear_is_shown_as_it_was_written(text: str) -> None:
         ("a || b, 2 * 3 - 1 > snake_case", "a || b, 2 * 3 - 1 > snake_case"),
     ],
 )
-def test_a_line_in_a_list_has_no_signs_of_markdown(text: str, words: str) -> None:
+def test_a_preview_has_no_markdown_syntax(text: str, words: str) -> None:
     assert " ".join(markdown.bare(text).split()) == words
 
 
@@ -132,7 +132,7 @@ _json = st.recursive(
 
 
 @given(_json, st.integers(0, 400))
-def test_json_in_colours_says_what_the_json_says(value: object, cut: int) -> None:
+def test_highlighted_json_has_the_same_text(value: object, cut: int) -> None:
     text = content.pretty(value)[: cut or None]
     tree = parse(highlight.json(text))
     assert tree.text.replace("\r", "\n") == text.replace("\r", "\n")
@@ -146,13 +146,13 @@ def test_json_has_a_colour_for_names_texts_and_values() -> None:
     assert [node.words for node in tree.all("span", "k-m")] == ["1", "null", "-2500.0"]
 
 
-def test_a_long_text_that_is_cut_in_the_middle_is_coloured_once() -> None:
+def test_a_long_unterminated_string_is_highlighted_in_linear_time() -> None:
     # Every quote could begin a text that does not end: a pattern that tried each would take for ever.
     text = msgspec.json.encode({"a": '"' * 30_000}).decode()[: content.MOST]
     assert highlight.json(text).count("<span") == 2
 
 
-def test_rendered_messages_are_remembered_up_to_so_many_bytes() -> None:
+def test_rendered_messages_are_cached_up_to_a_number_of_bytes() -> None:
     written: list[int] = []
 
     def shown(number: int, text: str) -> str:
@@ -190,23 +190,23 @@ def test_code_that_takes_too_long_is_shown_without_colours(
     assert "<span" not in highlight.Painter().code(text, language)
 
 
-def test_all_the_code_in_a_text_has_one_time() -> None:
+def test_all_code_of_a_text_shares_one_time_limit() -> None:
     painter = highlight.Painter()
     while "<span" in painter.code("x = 1\n" * 100, "python"):
         pass
     assert painter.code("x = 1\n", "python") == "x = 1\n"
 
 
-def test_a_language_whose_lexer_may_never_come_back_has_no_colours() -> None:
+def test_languages_with_an_unbounded_lexer_are_not_highlighted() -> None:
     assert highlight.Painter().code("x := 1 + 'begin\n", "maple") == "x := 1 + &#x27;begin\n"
 
 
-def test_code_with_more_blanks_than_anybody_writes_has_no_colours() -> None:
+def test_code_with_very_many_blanks_is_not_highlighted() -> None:
     text = "x = 1" + "\n" * 600
     assert highlight.Painter().code(text, "python") == text
 
 
-def test_what_a_lexer_says_twice_is_shown_once() -> None:
+def test_text_that_a_lexer_returns_twice_is_shown_once() -> None:
     text = "a <<EOF\n\nfoo <<EOF\nY\n"
     assert parse(highlight.Painter().code(text, "terraform")).text == text
 

@@ -22,19 +22,19 @@ async def filled(url: str, user: str | None = None) -> tuple[SampleReport, Sampl
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///{folder}/s.db", "file:///{folder}/s"])
-def test_it_is_stored_once(url: str, tmp_path: Path) -> None:
+def test_the_sample_is_stored_once(url: str, tmp_path: Path) -> None:
     first, again, conversations = asyncio.run(filled(url.format(folder=tmp_path)))
     assert first.conversations == conversations > 60
     assert first.messages > 2600
     assert again == SampleReport(0, 0)
 
 
-def test_in_a_users_view_it_is_the_users_own() -> None:
+def test_a_user_owns_the_sample_of_their_view() -> None:
     first, _, conversations = asyncio.run(filled("memory://", "ada"))
     assert first.conversations == conversations
 
 
-def test_it_has_everything(tmp_path: Path) -> None:
+def test_the_sample_contains_every_feature(tmp_path: Path) -> None:
     async def look() -> None:
         async with connect("memory://") as store:
             await load_sample(store)
@@ -50,7 +50,7 @@ def test_it_has_everything(tmp_path: Path) -> None:
     asyncio.run(look())
 
 
-def test_it_ends_now_whenever_it_is_stored() -> None:
+def test_the_sample_ends_at_the_current_time() -> None:
     async def newest(now: datetime) -> Conversation:
         async with connect("memory://") as store:
             await load_sample(store, now)
@@ -66,7 +66,7 @@ def test_it_ends_now_whenever_it_is_stored() -> None:
         assert found.updated_at <= now
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command_stores_the_sample(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     done = shell("demo", "sqlite:///s.db", "--json").json
     assert done["conversations"] > 60

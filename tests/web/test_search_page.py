@@ -1,4 +1,4 @@
-"""The list, the search, and the page that says why: filters, orders, pages, what is typed."""
+"""The list, the search and the why page: filters, orders, pages, typing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_list_pages_both_ways(talks: Site) -> None:
     assert titles(third.follow("← Newer").follow("← Newer")) == first
 
 
-def test_filters(talks: Site) -> None:
+def test_filters_narrow_the_list(talks: Site) -> None:
     ben = talks.get("/conversations?user=ben&agent=cook")
     assert titles(ben) == ["Talk 45", "Talk 30", "Talk 15", "Talk 00"]
     assert titles(talks.get("/conversations?metadata=shop%3D1,tag%3Dx&agent=cook")) == ["Talk 45", "Talk 25", "Talk 05"]
@@ -57,7 +57,7 @@ def test_filters(talks: Site) -> None:
     assert all(row.one("span", "row-facts").words.startswith("ann") for row in page.tree.all("a", "row"))
 
 
-def test_a_range_of_days(site: Site) -> None:
+def test_a_range_of_days_narrows_the_list(site: Site) -> None:
     start = datetime(2026, 1, 1, 12, tzinfo=UTC)
     for number in range(90):
         site.store.append(f"d{number:02}", [Message("user", "a day", created_at=start + timedelta(hours=6 * number))])
@@ -109,7 +109,7 @@ def test_a_range_that_ends_with_a_page_has_no_link_to_an_empty_one(site: Site) -
     assert not exact.tree.all("nav", "pager")
 
 
-def test_older_titles_are_looked_at_when_asked(site: Site) -> None:
+def test_older_titles_are_searched_on_request(site: Site) -> None:
     for number in range(230):
         site.store.create_conversation(f"c{number:03}", title="A lighthouse" if number in (3, 229) else "Talk")
     page = site.piece("/conversations?q=lighthouse")
@@ -119,11 +119,11 @@ def test_older_titles_are_looked_at_when_asked(site: Site) -> None:
     assert titles(older) == ["A lighthouse"]
     assert older.tree.one("a", "row")["href"].endswith("c003")
     assert "30 more titles searched: there are no more." in older
-    # All were looked at: nothing is said.
+    # All titles were searched, so there is no note.
     assert "titles searched" not in site.piece("/conversations?q=lighthouse&metadata=a=1")
 
 
-def test_no_title_is_lost_where_many_fit(site: Site) -> None:
+def test_every_matching_title_is_reached_by_paging(site: Site) -> None:
     for number in range(90):
         site.store.create_conversation(f"c{number:02}", title=f"A lighthouse {number:02}")
     page = site.piece("/conversations?q=lighthouse")
@@ -136,21 +136,21 @@ def test_no_title_is_lost_where_many_fit(site: Site) -> None:
     assert "15 more titles searched: there are no more." in page
 
 
-def test_titles_do_not_hide_what_was_said(site: Site) -> None:
+def test_matching_titles_do_not_hide_matching_messages(site: Site) -> None:
     site.store.append("said", [Message("user", "I saw a lighthouse")], title="The coast")
     for number in range(30):
         site.store.create_conversation(f"c{number:02}", title="A lighthouse")
     assert titles(site.piece("/conversations?q=lighthouse"))[-1] == "The coast"
 
 
-def test_a_line_of_the_list(sample: Site) -> None:
+def test_a_line_of_the_list_shows_preview_count_and_agent(sample: Site) -> None:
     row = next(row for row in sample.get("/conversations").tree.all("a", "row") if "Launch team" in row.words)
     assert "Four of them offered to: kim, ola, 美咲 and Raúl." in row.words
     assert "11 messages" in row.words
     assert "Scout" in row.words
 
 
-def test_one_that_is_being_written_is_marked(site: Site) -> None:
+def test_a_conversation_in_progress_is_marked(site: Site) -> None:
     site.store.append_message("c", "assistant", "wait", status="in_progress")
     assert "writing" in site.get("/conversations")
 
@@ -158,7 +158,7 @@ def test_one_that_is_being_written_is_marked(site: Site) -> None:
 # Search
 
 
-def test_search_marks_what_it_found(sample: Site) -> None:
+def test_search_highlights_the_matches(sample: Site) -> None:
     page = sample.get("/search", params={"q": "customs"})
     assert "A late parcel for Tromsø" in titles(page)
     assert {mark.words.lower() for mark in page.tree.all("mark")} == {"customs"}
@@ -191,7 +191,7 @@ def test_search_orders_filters_and_pages(site: Site) -> None:
     assert titles(site.get("/search")) == []
 
 
-def test_search_other_branches(sample: Site) -> None:
+def test_search_includes_other_branches_on_request(sample: Site) -> None:
     assert titles(sample.get("/search", params={"q": "新幹線"})) == []
     assert len(titles(sample.get("/search", params={"q": "新幹線", "branches": "all"}))) == 1
 
@@ -204,7 +204,7 @@ def decisions(page: Page) -> dict[str, str]:
     return {row.all("td")[0].one("span", "words").words[:15]: row.all("td")[1].words for row in rows}
 
 
-def test_why(sample: Site) -> None:
+def test_the_why_page_explains_every_message(sample: Site) -> None:
     page = sample.get("/c/sample-team/why?agent=scout")
     why = decisions(page)
     assert why["This is the cha"] == "kept instructions are always included"
@@ -217,7 +217,7 @@ def test_why(sample: Site) -> None:
     assert everything["Agreed."] == "kept it fits"
 
 
-def test_a_prompt_to_copy(sample: Site) -> None:
+def test_the_why_page_has_the_prompt_to_copy(sample: Site) -> None:
     page = sample.get("/c/sample-team/why?agent=scout")
     links = {link.words: link["href"] for link in page.tree.all("a") if "data-copy" in link.attributes}
     openai = sample.reader.client.get("/c/sample-team/" + links["Copy as OpenAI JSON"].partition("sample-team/")[2])
@@ -230,7 +230,7 @@ def test_a_prompt_to_copy(sample: Site) -> None:
     assert [turn["role"] for turn in claude["messages"]] == ["user", "assistant", "user", "assistant"]
 
 
-def test_why_with_every_option(sample: Site) -> None:
+def test_the_why_page_accepts_every_option(sample: Site) -> None:
     options = {
         "agent": "scout",
         "name": "Scout",
@@ -253,7 +253,7 @@ def test_why_with_every_option(sample: Site) -> None:
     assert sample.get("/c/nothing/why").status == 404
 
 
-def test_why_of_an_empty_conversation(site: Site) -> None:
+def test_the_why_page_of_an_empty_conversation_is_empty(site: Site) -> None:
     site.store.create_conversation("c")
     assert "No messages to choose from." in site.get("/c/c/why")
 
@@ -261,7 +261,7 @@ def test_why_of_an_empty_conversation(site: Site) -> None:
 # The overview
 
 
-def test_the_overview_counts(sample: Site) -> None:
+def test_the_overview_shows_counts(sample: Site) -> None:
     page = sample.get("/")
     stats = sample.store.stats()
     numbers = page.tree.one("dl", "numbers").words
@@ -294,7 +294,7 @@ def test_much_usage_is_added_up_once_a_minute(site: Site) -> None:
     assert later == numbers
 
 
-def test_who_was_erased_is_in_no_figure(site: Site) -> None:
+def test_an_erased_user_is_in_no_figure(site: Site) -> None:
     usage = [Usage(input_tokens=1, output_tokens=1, model=f"m{number}") for number in range(5_001)]
     site.store.append("a", [Message("assistant", "x", usage=each) for each in usage], user_id="adelaide")
     site.store.append("b", [Message("assistant", "x", usage=usage[0])], user_id="ben")

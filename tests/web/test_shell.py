@@ -1,4 +1,4 @@
-"""What every page has: its frame, its walls in the head, its two files, and addresses that hold anywhere."""
+"""The common parts of every page: its frame, its tenant and user, its two files, and relative addresses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_page_is_whole(sample: Site, path: str) -> None:
+def test_every_page_is_well_formed(sample: Site, path: str) -> None:
     page = sample.get(path)
     assert page.status == 200
     assert page.answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -53,7 +53,7 @@ def _has_name(tree: object, field: object) -> bool:
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/nothing-here"])
-def test_nothing_runs_and_nothing_is_fetched_from_elsewhere(sample: Site, path: str) -> None:
+def test_pages_load_nothing_from_other_origins(sample: Site, path: str) -> None:
     page = sample.get(path)
     policy = page.answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -68,7 +68,7 @@ def test_nothing_runs_and_nothing_is_fetched_from_elsewhere(sample: Site, path: 
     assert [node for node in page.tree.all("script") if node.text.strip()] == []
 
 
-def test_one_request_and_two_files_and_both_are_small(sample: Site) -> None:
+def test_a_page_needs_one_request_and_two_small_files(sample: Site) -> None:
     page = sample.get("/c/sample-parcel")
     scripts = [node["src"] for node in page.tree.all("script")]
     styles = [node["href"] for node in page.tree.all("link", rel="stylesheet")]
@@ -83,7 +83,7 @@ def test_one_request_and_two_files_and_both_are_small(sample: Site) -> None:
     assert len(gzip.compress(static_files.content("hansard.js") + static_files.content("hansard.css"))) < 20_000
 
 
-def test_a_file_has_one_address(sample: Site) -> None:
+def test_a_static_file_has_one_address(sample: Site) -> None:
     right = "/" + static_files.address("hansard.js")
     assert sample.reader.client.head(right).status_code == 200
     for wrong in ("/static/hansard.js", "/static/000000000000/hansard.js", "/static/../site.py", right + "x"):
@@ -91,7 +91,7 @@ def test_a_file_has_one_address(sample: Site) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_link_leads_somewhere_behind_any_prefix(sample: Site, path: str) -> None:
+def test_every_link_works_behind_any_prefix(sample: Site, path: str) -> None:
     """Links are relative: resolved against an address with a prefix, they stay below it."""
     page = sample.get(path)
     before = "http://example.org/some/prefix"
@@ -121,7 +121,7 @@ def test_ids_of_any_kind_have_an_address(site: Site) -> None:
         assert f"said in {id}" in there[0].follow("⋯").tree.text
 
 
-def test_what_is_not_there(sample: Site) -> None:
+def test_missing_pages_are_not_found(sample: Site) -> None:
     for path in (
         "/nothing",
         "/c/nothing",
@@ -138,7 +138,7 @@ def test_what_is_not_there(sample: Site) -> None:
     assert sample.reader.client.put("/conversations").status_code == 405
 
 
-def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
+def test_an_unavailable_store_is_reported(tmp_path: Path) -> None:
     with sited(f"sqlite:///{tmp_path}/chats.db") as site:
         site.store.append_message("c", "user", "Hello")
         import asyncio

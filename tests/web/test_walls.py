@@ -1,4 +1,4 @@
-"""Nobody crosses the walls, on any page. The requests are made from the table of pages."""
+"""No page crosses the walls. The requests are built from the table of pages."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         yield made
 
 
-def test_every_form_is_tried() -> None:
+def test_every_form_is_tested() -> None:
     assert set(FORMS) <= {page.name for page in PAGES}
     for page in PAGES:
         assert page.method == "GET" or page.name.startswith("do_")
@@ -98,7 +98,7 @@ def test_every_form_is_tried() -> None:
 
 
 @every_page
-def test_without_a_key_that_holds(walled: Pages, page: Endpoint) -> None:
+def test_every_page_refuses_a_missing_or_invalid_key(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     revoked = walled.key(ALL)
     walled.keys.revoke(revoked.split("_")[1])
@@ -111,7 +111,7 @@ def test_without_a_key_that_holds(walled: Pages, page: Endpoint) -> None:
 
 
 @every_page
-def test_without_the_scope(walled: Pages, page: Endpoint) -> None:
+def test_every_page_refuses_a_key_without_its_scope(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     others = [scope for scope in ALL if scope != page.scope]
     answer = walled.ask(page, walled.key(others))
@@ -123,18 +123,18 @@ def test_without_the_scope(walled: Pages, page: Endpoint) -> None:
 
 
 @every_page
-def test_from_another_tenant_or_user(walled: Pages, page: Endpoint) -> None:
+def test_no_page_shows_data_of_another_tenant_or_user(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     for who in ("evil", "eve", "evil ada"):
         answer = walled.ask(page, walled.tokens[who])
         assert answer.status_code < 500, answer.text
-        # What somebody searched for stands in the box that they typed it into.
+        # The search box shows the query itself.
         assert SECRET not in answer.text.replace(f'value="{SECRET}"', "").replace(f"<title>{SECRET}", ""), who
         assert walled.behind() == before, who
 
 
 @every_page
-def test_by_naming_another_tenant(walled: Pages, page: Endpoint) -> None:
+def test_no_key_can_name_another_tenant(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     for who in ("evil", "evil ada"):
         answer = walled.ask(page, walled.tokens[who], before="/t/acme")
@@ -149,7 +149,7 @@ FORM_PAGES = pytest.mark.parametrize(
 
 
 @FORM_PAGES
-def test_a_form_from_elsewhere_is_refused(walled: Pages, page: Endpoint) -> None:
+def test_a_form_of_another_origin_is_refused(walled: Pages, page: Endpoint) -> None:
     before = walled.behind()
     operator = walled.key(ALL, tenant=None)
     for proof in ("", "x", "0" * 64):
@@ -160,7 +160,7 @@ def test_a_form_from_elsewhere_is_refused(walled: Pages, page: Endpoint) -> None
     assert walled.behind() == before
 
 
-def test_the_key_is_kept_where_no_script_reads_it(walled: Pages) -> None:
+def test_the_key_is_in_a_cookie_that_no_script_reads(walled: Pages) -> None:
     reader = Reader(walled.api.address)
     try:
         reader.client.follow_redirects = False
@@ -196,8 +196,8 @@ def test_the_key_is_kept_where_no_script_reads_it(walled: Pages) -> None:
         f"{cookies.KEY}x=y; my{cookies.KEY}=z",
     ],
 )
-def test_cookies_of_others_sign_nobody_out(walled: Walled, others: str) -> None:
-    """Another application on the same host sets what it likes, and a browser sends all of it."""
+def test_cookies_of_other_applications_end_no_session(walled: Walled, others: str) -> None:
+    """Another application on the same host may set any cookie, and a browser sends all of them."""
     ours = f"{cookies.KEY}={walled.tokens['acme']}"
     for sent in (f"{others}; {ours}", f"{ours}; {others}"):
         answer = httpx.get(f"{walled.api.address}/c/victim", headers=[(b"cookie", sent.encode("latin-1"))])
@@ -216,7 +216,7 @@ def test_cookies_of_others_sign_nobody_out(walled: Walled, others: str) -> None:
         ("/c/victim", "https://[/c", cookies.KEY),
     ],
 )
-def test_by_tls_no_neighbour_can_set_the_key(walled: Walled, shown_at: str, named: str, name: str) -> None:
+def test_over_tls_no_other_host_can_set_the_key(walled: Walled, shown_at: str, named: str, name: str) -> None:
     """Unless a proxy has put a prefix before the page: the cookie would go to all that is behind other prefixes."""
     headers = {"X-Forwarded-Proto": "https", "Cookie": f"{cookies.SEED}={SEED}"}
     form = parse(httpx.get(walled.api.address + shown_at, headers=headers).text).one("form")
@@ -229,7 +229,7 @@ def test_by_tls_no_neighbour_can_set_the_key(walled: Walled, shown_at: str, name
     assert ("Path=/" in given[0]) == (name == cookies.HOST_KEY)
 
 
-def test_the_key_that_no_neighbour_can_set_counts_and_goes_at_the_end(walled: Walled) -> None:
+def test_the_host_cookie_counts_and_signing_out_removes_it(walled: Walled) -> None:
     sent = f"{cookies.KEY}=hsk_another; {cookies.HOST_KEY}={walled.tokens['acme']}; {cookies.SEED}={SEED}"
     headers = {"Cookie": sent, "X-Forwarded-Proto": "https"}
     page = httpx.get(f"{walled.api.address}/c/victim", headers=headers)
@@ -241,8 +241,8 @@ def test_the_key_that_no_neighbour_can_set_counts_and_goes_at_the_end(walled: Wa
 
 
 @pytest.mark.parametrize("by_tls", [{"X-Forwarded-Proto": "https"}, {}])
-def test_a_key_of_before_keeps_nobody_out(walled: Walled, by_tls: dict[str, str]) -> None:
-    """Whoever signs in where that is not known to be without a prefix, and came with a key that no longer holds."""
+def test_an_old_cookie_does_not_prevent_signing_in(walled: Walled, by_tls: dict[str, str]) -> None:
+    """For a visitor with an invalid old key, where a prefix is possible."""
     with httpx.Client(base_url=walled.api.address, headers=by_tls) as client:
         before = {"Cookie": f"{cookies.HOST_KEY}=hsk_revoked; {cookies.SEED}={SEED}"}
         form = parse(client.get("/", headers=before).text).one("form")
@@ -250,13 +250,13 @@ def test_a_key_of_before_keeps_nobody_out(walled: Walled, by_tls: dict[str, str]
         signed = client.post("/sign-in", headers=before, data=fields)
         given = {each.partition("=")[0]: each for each in signed.headers.get_list("set-cookie")}
         assert given.keys() == {cookies.HOST_KEY, cookies.KEY}
-        # A browser takes a cookie of such a name for gone only if it is told so in full.
+        # A browser removes a cookie with this prefix only if all its attributes are repeated.
         assert {"Max-Age=0", "Path=/", "Secure"} <= set(given[cookies.HOST_KEY].split("; "))
         assert walled.tokens["acme"] in given[cookies.KEY]
 
 
-def test_what_stands_around_a_page_is_each_callers_own(walled: Pages) -> None:
-    """It is remembered, but for nobody else."""
+def test_the_cached_frame_of_a_page_is_separate_for_each_caller(walled: Pages) -> None:
+    """The frame is cached for one caller only."""
     tokens = (walled.key(ALL), walled.key(["read"]))
     shown = []
     for path in ("/c/victim", "/search?q=x"):
@@ -269,7 +269,7 @@ def test_what_stands_around_a_page_is_each_callers_own(walled: Pages) -> None:
     assert len({proofs for _, proofs in shown}) == 2
 
 
-def test_of_two_cookies_the_one_for_this_prefix_counts(walled: Walled) -> None:
+def test_the_first_of_two_cookies_counts(walled: Walled) -> None:
     """A browser sends the one with the longer path first."""
     sent = f"{cookies.KEY}={walled.tokens['acme']}; {cookies.KEY}=hsk_another"
     assert httpx.get(f"{walled.api.address}/c/victim", headers={"Cookie": sent}).status_code == 200
@@ -278,7 +278,7 @@ def test_of_two_cookies_the_one_for_this_prefix_counts(walled: Walled) -> None:
 @pytest.mark.parametrize(
     "to", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)", "\r\nX: y"]
 )
-def test_signing_in_leads_nowhere_else(walled: Pages, to: str) -> None:
+def test_signing_in_redirects_only_within_the_site(walled: Pages, to: str) -> None:
     reader = Reader(walled.api.address)
     try:
         reader.client.follow_redirects = False
@@ -292,7 +292,7 @@ def test_signing_in_leads_nowhere_else(walled: Pages, to: str) -> None:
         reader.client.close()
 
 
-def test_a_key_cannot_be_guessed_by_what_the_page_says(walled: Pages) -> None:
+def test_the_sign_in_error_shows_nothing_about_a_key(walled: Pages) -> None:
     reader = Reader(walled.api.address)
     try:
         for key in ("hsk_x_y", walled.tokens["acme"][:-1] + "é", "a" * 5000, "x\ny"):
@@ -303,13 +303,13 @@ def test_a_key_cannot_be_guessed_by_what_the_page_says(walled: Pages) -> None:
         reader.client.close()
 
 
-def test_the_api_takes_no_cookie(walled: Pages) -> None:
-    """A cookie is sent by a browser without being asked: the API, which has no proof, does not know it."""
+def test_the_api_accepts_no_cookie(walled: Pages) -> None:
+    """A browser sends cookies with every request: the API, whose requests have no proof, ignores them."""
     headers = {"Cookie": f"{cookies.KEY}={walled.tokens['acme']}"}
     assert httpx.get(f"{walled.api.address}/api/v1/conversations", headers=headers).status_code == 401
 
 
-def test_a_page_in_a_browser_on_this_machine_does_not_get_in() -> None:
+def test_without_keys_other_origins_are_refused() -> None:
     """Without keys: not under a name of its own that points here, and not from where it was loaded."""
     with serving() as api:
         assert httpx.get(f"{api.address}/conversations", headers={"Host": "evil.example"}).status_code == 401
@@ -318,7 +318,7 @@ def test_a_page_in_a_browser_on_this_machine_does_not_get_in() -> None:
         assert httpx.post(f"{api.address}/sample", data={"proof": "x"}).status_code == 403
 
 
-def test_what_is_done_is_audited(walled: Pages, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_actions_are_audited(walled: Pages, tmp_path_factory: pytest.TempPathFactory) -> None:
     operator = walled.key(ALL, tenant=None)
     (page,) = [each for each in PAGES if each.name == "see_conversation"]
     assert walled.ask(page, operator, before="/t/acme").status_code == 200
