@@ -112,7 +112,7 @@ def test_copying_into_none_is_not_a_success(shell: Shell) -> None:
     filled(shell.folder)
     done = shell.run("copy", "sqlite:///hansard.db", "none://")
     assert done.code == 6
-    assert "none keeps nothing" in done.out
+    assert "none stores nothing" in done.out
     assert "NOT verified" in done.out
 
 
