@@ -3,6 +3,7 @@
 Begin with `agents.realtime.recorder`.
 """
 
-from hansard.agents.realtime.recorder import Recorder, RecorderCounts, restore
+from hansard.agents.realtime.recorder import Recorder, restore
+from hansard.agents.realtime.recorder import RecorderCounts as Counts
 
-__all__ = ["Recorder", "RecorderCounts", "restore"]
+__all__ = ["Counts", "Recorder", "restore"]

@@ -111,7 +111,7 @@ def test_realtime() -> None:
     for documented in (realtime.Recorder, realtime.Recorder.restore, realtime.restore):
         assert _arguments(documented) - {"options"} <= page, documented
     assert {name for name, _ in _public(realtime.Recorder)} <= page
-    assert set(realtime.RecorderCounts.__struct_fields__) <= page
+    assert set(realtime.Counts.__struct_fields__) <= page
 
 
 def test_connect() -> None:
