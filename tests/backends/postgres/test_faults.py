@@ -207,9 +207,9 @@ def test_a_value_that_no_index_takes(url: str) -> None:
 
     async def check() -> None:
         async with connect(url, limits=hansard.Limits(id_bytes=100_000)) as store:
-            locked = "".join(f"{number}" for number in range(20_000))
+            long = "".join(f"{number}" for number in range(20_000))
             with pytest.raises(ValidationError, match="cannot store a value"):
-                await store.append_message(locked, "user", "x")
+                await store.append_message(long, "user", "x")
             assert (await store.stats()).conversations == 0
 
     play(check)
@@ -220,8 +220,8 @@ def test_a_value_that_is_refused_is_its_callers_matter(url: str) -> None:
 
     async def check() -> None:
         async with connect(url) as store:
-            locked = "".join(f"{number}" for number in range(20_000))
-            bad = [Message("assistant", "x", usage=hansard.Usage(1, model=locked))]
+            long = "".join(f"{number}" for number in range(20_000))
+            bad = [Message("assistant", "x", usage=hansard.Usage(1, model=long))]
             good = [Message("assistant", "x", usage=hansard.Usage(1, model="m"))]
             appends = [store.append(f"c{number}", bad if number == 5 else good) for number in range(10)]
             answers = await asyncio.gather(*appends, return_exceptions=True)
