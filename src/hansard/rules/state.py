@@ -70,7 +70,7 @@ def matches(conversation: Conversation, query: ConversationQuery, context: Conte
         and (query.user_id is None or conversation.user_id == query.user_id)
         and (query.agent_id is None or conversation.agent_id == query.agent_id)
         and (query.archived is None or (conversation.archived_at is not None) == query.archived)
-        and has_metadata(conversation, query.metadata)
+        and (not query.metadata or has_metadata(conversation, query.metadata))
     )
 
 

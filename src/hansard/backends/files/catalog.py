@@ -136,11 +136,16 @@ class Catalog:
 
     def select(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         """Returns a page, and whether more conversations match."""
+        found: list[Conversation] = []
+        wanted = query.offset + query.limit
         with self._index.connection(current=True) as connection:
-            found = (_conversation(head) for head, *_ in _listed(connection, context, query))
-            matching = (each for each in found if rules.matches(each, query, context))
-            page = list(islice(matching, query.offset, query.offset + query.limit + 1))
-        return page[: query.limit], len(page) > query.limit
+            for row in _listed(connection, context, query):
+                conversation = _conversation(row[0])
+                if rules.matches(conversation, query, context):
+                    found.append(conversation)
+                    if len(found) > wanted:
+                        break
+        return found[query.offset : wanted], len(found) > wanted
 
     def conversations(self) -> list[tuple[Conversation, int, int]]:
         """Returns every conversation with the number of its branches and of its summaries."""
