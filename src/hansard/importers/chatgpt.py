@@ -40,16 +40,11 @@ class ChatGpt:
         attachments = _Attachments(source, report)
         ratings = _ratings(source)
         for name in _files(source):
-            with source.open(name) as file:
-                for element in json_stream.array_elements(file):
-                    where = f"{name}, conversation {element.number}"
-                    given = element.value
-                    if element.problem or not isinstance(given, dict):
-                        report.complain(where, element.problem or "it is not an object")
-                    elif not isinstance(given.get("mapping"), dict):
-                        report.complain(where, "it has no messages ('mapping')")
-                    else:
-                        yield _Reader(given, attachments, ratings, report).conversation(where)
+            for where, given in json_stream.array_objects(source, name, report):
+                if isinstance(given.get("mapping"), dict):
+                    yield _Reader(given, attachments, ratings, report).conversation(where)
+                else:
+                    report.complain(where, "it has no messages ('mapping')")
 
 
 def _files(source: ImportSource) -> list[str]:

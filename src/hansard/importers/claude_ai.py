@@ -32,16 +32,11 @@ class ClaudeAi:
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in _files(source):
-            with source.open(name) as file:
-                for element in json_stream.array_elements(file):
-                    where = f"{name}, conversation {element.number}"
-                    given = element.value
-                    if element.problem or not isinstance(given, dict):
-                        report.complain(where, element.problem or "it is not an object")
-                    elif not isinstance(given.get("chat_messages"), list):
-                        report.complain(where, "it has no 'chat_messages'")
-                    else:
-                        yield _conversation(given, where, report)
+            for where, given in json_stream.array_objects(source, name, report):
+                if isinstance(given.get("chat_messages"), list):
+                    yield _conversation(given, where, report)
+                else:
+                    report.complain(where, "it has no 'chat_messages'")
         for name in source.named("projects.json", "memories.json"):
             report.lose("file of the export that holds no conversation", name)
 

@@ -16,7 +16,7 @@ from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.values import items, mapping, text, time
+from hansard.importers.values import count, items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _TITLE_WORDS = 12
@@ -116,18 +116,14 @@ def _message(uuid: str, entry: dict[str, Any]) -> Message:
         created_at=time(entry.get("timestamp")) or NOT_YET,
         usage=Usage(
             model=text(native.get("model")) or None,
-            input_tokens=_count(usage.get("input_tokens")),
-            output_tokens=_count(usage.get("output_tokens")),
-            cached_tokens=_count(usage.get("cache_read_input_tokens")),
+            input_tokens=count(usage.get("input_tokens")),
+            output_tokens=count(usage.get("output_tokens")),
+            cached_tokens=count(usage.get("cache_read_input_tokens")),
         )
         if usage
         else None,
         metadata={"hidden": True} if entry.get("isMeta") else None,
     )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _first_words(messages: Any) -> str | None:

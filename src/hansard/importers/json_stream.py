@@ -13,6 +13,9 @@ from typing import IO, Any
 
 from msgspec import DecodeError, Struct, json
 
+from hansard.importers.report import ImportReport
+from hansard.importers.source import ImportSource
+
 BLOCK = 1 << 20
 MOST_BYTES = 256 << 20
 """The largest element that is decoded: larger than any conversation, smaller than memory."""
@@ -48,6 +51,23 @@ def lines(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Element]:
             yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
         elif line.strip():
             yield _element(number, line)
+
+
+def array_objects(
+    source: ImportSource, name: str, report: ImportReport, what: str = "conversation"
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of an array in a file of a source, each with its place. Everything else is reported."""
+    with source.open(name) as file:
+        yield from objects(array_elements(file), f"{name}, {what}", report)
+
+
+def objects(elements: Iterator[Element], where: str, report: ImportReport) -> Iterator[tuple[str, dict[str, Any]]]:
+    for element in elements:
+        place = f"{where} {element.number}"
+        if element.problem or not isinstance(element.value, dict):
+            report.complain(place, element.problem or "it is not an object")
+        else:
+            yield place, element.value
 
 
 def _element(number: int, text: bytes | None) -> Element:

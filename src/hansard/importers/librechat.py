@@ -27,13 +27,8 @@ class LibreChat:
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in source.named(".json"):
-            with source.open(name) as file:
-                for element in json_stream.array_elements(file):
-                    where = f"{name}, conversation {element.number}"
-                    if element.problem or not isinstance(element.value, dict):
-                        report.complain(where, element.problem or "it is not an object")
-                    else:
-                        yield _conversation(element.value, where, report)
+            for where, given in json_stream.array_objects(source, name, report):
+                yield _conversation(given, where, report)
 
 
 def _is_export(head: bytes) -> bool:

@@ -17,7 +17,7 @@ from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.values import items, mapping, text, time
+from hansard.importers.values import count, items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _SIGN = re.compile(rb'"history"\s*:\s*\{')
@@ -45,13 +45,8 @@ class OpenWebUi:
                 for row in _rows(database):
                     yield from _conversation(row, f"chat {row['id']!r}", report)
             return
-        with source.open(name) as file:
-            for element in json_stream.array_elements(file):
-                where = f"{name}, chat {element.number}"
-                if element.problem or not isinstance(element.value, dict):
-                    report.complain(where, element.problem or "it is not an object")
-                else:
-                    yield from _conversation(element.value, where, report)
+        for where, given in json_stream.array_objects(source, name, report, "chat"):
+            yield from _conversation(given, where, report)
 
 
 def _columns(database: sqlite3.Connection) -> set[str]:
@@ -129,14 +124,10 @@ def _message(id: str, given: dict[str, Any], report: ImportReport) -> Message:
         status="interrupted" if given.get("done") is False else "complete",
         usage=Usage(
             model=model,
-            input_tokens=_count(usage.get("prompt_tokens")),
-            output_tokens=_count(usage.get("completion_tokens")),
+            input_tokens=count(usage.get("prompt_tokens")),
+            output_tokens=count(usage.get("completion_tokens")),
         )
         if model or usage
         else None,
         metadata={"rating": mapping(given["annotation"]).get("rating")} if mapping(given.get("annotation")) else None,
     )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0

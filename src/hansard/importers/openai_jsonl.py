@@ -82,12 +82,7 @@ def _elements(name: str, file: IO[bytes]) -> Iterator[Element]:
 def _objects(source: ImportSource, report: ImportReport) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in source.named(".jsonl", ".json"):
         with source.open(name) as file:
-            for element in _elements(name, file):
-                where = f"{name}, conversation {element.number}"
-                if element.problem or not isinstance(element.value, dict):
-                    report.complain(where, element.problem or "it is not an object")
-                else:
-                    yield where, element.value
+            yield from json_stream.objects(_elements(name, file), f"{name}, conversation", report)
 
 
 def _chained(messages: list[Message], given: list[Any], id: str, metadata: dict[str, Any]) -> ForeignConversation:

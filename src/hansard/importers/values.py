@@ -25,6 +25,10 @@ def items(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def count(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
 def time(value: object) -> datetime | None:
     """Seconds or milliseconds since 1970, or ISO 8601. None for anything else, and for times that no calendar has."""
     try:
