@@ -11,6 +11,7 @@ from hansard.backends.postgres.connection import PostgresConnection, connect
 from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.backends.postgres.errors import DRIVER, translate
 from hansard.backends.postgres.options import PostgresOptions
+from hansard.backends.postgres.schema import TABLES
 from hansard.backends.postgres.state_cache import stamped_state_of
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.contract.types import Context, Swept
@@ -21,20 +22,6 @@ from hansard.rules import operations
 _PAGE = 200
 _TENANT_PAGE = 500
 _ALL = 1 << 40
-_TABLES = (
-    "conversations",
-    "branches",
-    "messages",
-    "summaries",
-    "records",
-    "blobs",
-    "blob_uses",
-    "tombstones",
-    "usage",
-    "search",
-    "search_queue",
-    "search_state",
-)
 _VACUUM_SECONDS = 86_400.0
 
 
@@ -184,7 +171,7 @@ async def vacuum(options: PostgresOptions) -> None:
         link = await connect(options, options.direct_dsn or options.dsn, {})
         try:
             await link.script("SET statement_timeout = 0")
-            for table in _TABLES:
+            for table in (*TABLES, "search_state"):
                 await link.connection.execute(link.in_schema(f"VACUUM hansard.{table}"), timeout=_VACUUM_SECONDS)
         finally:
             await link.close()
