@@ -6,17 +6,24 @@ else. `start` and `afresh` begin a new interpreter.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+"""Colours and movements of the cursor."""
 
 COMMAND = [sys.executable, "-W", "error", "-m", "hansard.cli"]
 
@@ -99,6 +106,32 @@ class Shell:
         process = self.start(*arguments)
         out, err = process.communicate(timeout=120)
         return Done(process.returncode, out.decode(), err.decode())
+
+    def at_terminal(self, columns: int, *arguments: str, typed: str = "") -> str:
+        """Runs a command in a terminal of this width, types into it, and returns what the terminal shows."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        environment = {name: value for name, value in self.environment.items() if name != "COLUMNS"}
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=self.folder,
+            env=environment | {"TERM": "xterm-256color"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = b""
+        try:
+            while piece := os.read(ours, 65536):
+                shown += piece
+        except OSError:
+            pass  # Linux ends the terminal of a finished process with an error
+        os.close(ours)
+        assert process.wait(120) == 0, shown
+        return _ESCAPES.sub("", shown.decode())
 
     def answer(self, answer: str, *arguments: str) -> Done:
         """Runs a command at a terminal, and types an answer."""

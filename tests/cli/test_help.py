@@ -15,7 +15,8 @@ COMMANDS = [name for name in app if not name.startswith("-")]
 GLOBAL = {"--url", "-u", "--tenant", "--user", "--json", "--help", "-h", "--version"}
 WANTED = (
     "conversations show search append delete branches export import copy backup restore tenants stats usage "
-    "check reindex upgrade purge vacuum erase-user bench serve demo mcp keys watch version chat"
+    "check reindex upgrade purge vacuum erase-user bench serve demo mcp keys watch version chat "
+    "tail open doctor completion"
 )
 
 

@@ -11,6 +11,7 @@ from msgspec import structs
 from hansard import __version__
 from hansard.cli import output
 from hansard.cli.context import Context, EmbedderName, confirm, load_embedder, require_store
+from hansard.cli.table import print_table
 from hansard.cli.values import moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
@@ -88,7 +89,9 @@ def usage(
         )
         for row in rows
     ]
-    output.print_table(columns, lines, numbers=columns[4:])
+    empty = [name for name in columns[:4] if by is not None and name != by.upper()]
+    leave_out = (*empty, "REASONING", "CACHED", "MESSAGES", "OUTPUT", "INPUT")
+    print_table(columns, lines, numbers=columns[4:], shorten="MODEL", leave_out=leave_out)
 
 
 def _grouped(rows: list[UsageRow], by: Grouping) -> list[UsageRow]:
@@ -148,13 +151,6 @@ def _print_receipt(verb: str, receipt: Receipt, context: Context, store: sync.St
         output.print_physically_gone(receipt, store.capabilities)
 
 
-_SURVIVES = {
-    "none": "nothing: they end with the process",
-    "process": "a crash of this program, but perhaps not of the machine or the server",
-    "machine": "a crash of the machine",
-}
-
-
 def check(*, context: Context) -> int:
     """Check everything that is stored, and report problems.
 
@@ -177,7 +173,7 @@ def check(*, context: Context) -> int:
     if context.json:
         output.print_json({"problems": problems, "durability": durability})
         return Corrupt.exit_code if problems else 0
-    output.print_note(f"acknowledged writes survive {_SURVIVES[durability]}")
+    output.print_note(f"acknowledged writes survive {output.SURVIVES[durability]}")
     if problems:
         for problem in problems:
             output.print_line(f"{problem.where}: {problem.what}")

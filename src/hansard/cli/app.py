@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import admin, bench, chat, edit, search, serve, show, transfer
+from hansard.cli import admin, bench, browse, chat, completion, doctor, edit, search, serve, show, tail, transfer
 from hansard.cli.context import CommandContext
 from hansard.cli.values import STDIN, visible
 from hansard.errors import HansardError, ValidationError
@@ -33,7 +33,9 @@ app = App(
     help_format="plaintext",
     result_action="return_value",
 )
-app.meta.group_parameters = Group("Options of every command", sort_key=100)
+_EVERY_COMMAND = Group("Options of every command", sort_key=100)
+app.meta.group_parameters = _EVERY_COMMAND
+app["--help"].group = app["--version"].group = _EVERY_COMMAND
 
 
 def _unwrapped(text: str) -> str:
@@ -41,37 +43,24 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()
 
 
-for _command in (
-    show.conversations,
-    show.show,
-    show.branches,
-    show.watch,
-    search.search,
-    chat.chat,
-    edit.append,
-    edit.delete,
-    transfer.export,
-    transfer.import_,
-    transfer.copy,
-    transfer.backup,
-    transfer.restore,
-    admin.stats,
-    admin.usage,
-    admin.tenants,
-    admin.check,
-    admin.reindex,
-    admin.upgrade,
-    admin.purge,
-    admin.vacuum,
-    admin.erase_user,
-    bench.bench,
-    serve.serve,
-    serve.demo,
-    serve.mcp,
-    serve.keys,
-    admin.version,
-):
-    app.command(_command, name=_command.__name__.strip("_").replace("_", "-"), help=_unwrapped(_command.__doc__ or ""))
+_COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
+    "Reading": (show.conversations, show.show, search.search, show.branches, show.watch, tail.tail),
+    "Talking": (chat.chat,),
+    "Writing": (edit.append, edit.delete),
+    "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
+    "Serving": (serve.serve, browse.open_, serve.demo, serve.mcp, serve.keys),
+    "Maintenance": (
+        *(admin.stats, admin.usage, admin.tenants, admin.check, admin.reindex, admin.upgrade),
+        *(admin.purge, admin.vacuum, admin.erase_user),
+    ),
+    "This installation": (doctor.doctor, completion.completion, bench.bench, admin.version),
+}
+
+for _number, (_title, _members) in enumerate(_COMMANDS.items()):
+    _group = Group(_title, sort_key=_number)
+    for _command in _members:
+        _name = _command.__name__.strip("_").replace("_", "-")
+        app.command(_command, name=_name, group=_group, help=_unwrapped(_command.__doc__ or ""))
 
 
 @app.meta.default

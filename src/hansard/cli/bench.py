@@ -16,6 +16,7 @@ from msgspec import Struct
 from hansard import ids
 from hansard.cli import output
 from hansard.cli.context import Context
+from hansard.cli.table import print_table
 from hansard.errors import ValidationError
 from hansard.model import Message
 
@@ -71,7 +72,7 @@ def bench(
         for each in found
     ]
     columns = ("", "COUNT", "SECONDS", "PER SECOND", "MEDIAN MS", "P99 MS")
-    output.print_table(columns, rows, numbers=columns[1:])
+    print_table(columns, rows, numbers=columns[1:])
 
 
 @contextmanager

@@ -86,7 +86,10 @@ def _content(text: str | None, content_json: str | None) -> Any:
         return text
     if text is None and sys.stdin.isatty():
         raise ValidationError("there is nothing to append: pass a text, --content-json, or '-' to read stdin")
-    return read_stdin()
+    found = read_stdin()
+    if not found and text is None:
+        raise ValidationError("stdin is empty: pass a text, or '' for an empty message")
+    return found
 
 
 def delete(

@@ -1,4 +1,4 @@
-"""Output of the commands: tables, messages, local times, sizes, previews, progress bars, and JSON."""
+"""Output of the commands: facts, reports, local times, sizes, previews, progress bars, and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.cli.values import visible
 from hansard.contract.backend import Capabilities
-from hansard.model import BlobRef, Conversation, Message, Receipt, Report
+from hansard.model import Conversation, Message, Receipt, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,12 @@ _PREVIEW = 60
 _UNBOUNDED = 4000
 """Columns if stdout is not a terminal: programs that read a pipe cut lines themselves."""
 _SHOWN = 20
+SURVIVES = {
+    "none": "nothing: they end with the process",
+    "process": "a crash of this program, but perhaps not of the machine or the server",
+    "machine": "a crash of the machine",
+}
+"""What acknowledged writes survive, by `Capabilities.durability`."""
 
 
 def print_json(value: Any) -> None:
@@ -47,19 +53,6 @@ def console() -> Console:
     return Screen(width=width, highlight=False, markup=False, emoji=False)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()) -> None:
-    """Prints a table without borders. Columns named in `numbers` are right-aligned."""
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    for name in columns:
-        drawn.add_column(name, justify="right" if name in numbers else "left", overflow="ellipsis", no_wrap=True)
-    for row in rows:
-        drawn.add_row(*(Text(cell(value)) for value in row))
-    _draw(drawn)
-
-
 def print_facts(pairs: Iterable[tuple[str, Any]]) -> None:
     """Prints names and values. Leaves out empty values."""
     from rich.table import Table
@@ -71,16 +64,17 @@ def print_facts(pairs: Iterable[tuple[str, Any]]) -> None:
     for name, value in pairs:
         if value not in (None, "", {}, ()):
             drawn.add_row(name, Text(cell(value)))
-    _draw(drawn)
+    draw(drawn)
 
 
-def _draw(drawn: Table) -> None:
+def draw(drawn: Table, *, width: int | None = None) -> None:
+    """Prints a table `width` cells wide, even if the terminal is narrower."""
     screen = console()
     if screen.is_terminal:
-        screen.print(drawn)
+        screen.print(drawn, width=width, crop=False)
         return
     with screen.capture() as captured:
-        screen.print(drawn)
+        screen.print(drawn, width=width, crop=False)
     for line in captured.get().splitlines():
         print(line.rstrip())
 
@@ -191,40 +185,7 @@ def _problems(title: str, found: Sequence[Any]) -> None:
         print_line(f"  … and {len(found) - _SHOWN:,} more: --json lists them all")
 
 
-# Messages
-
-_STRUCTURE = 300
-_STYLES = {"user": "bold cyan", "assistant": "bold green", "agent": "bold green"}
-
-
-def print_message(message: Message) -> None:
-    """Prints author, time and id of a message, then its text."""
-    from rich.text import Text
-
-    who = message.participant
-    name = f" {who.display_name or who.id}" if who is not None else ""
-    head = Text(visible(message.role + name), style=_STYLES.get(message.role, "bold"))
-    head.append(f"  {local(message.created_at)}  {visible(message.id)}", style="dim")
-    marks = [message.status] * (message.status != "complete") + ["pinned"] * message.pinned
-    if marks:
-        head.append("  " + ", ".join(marks), style="yellow")
-    screen = console()
-    screen.print()
-    screen.print(head, soft_wrap=True)
-    screen.print(Text(visible(body_of(message))), soft_wrap=True)
-
-
-def body_of(message: Message) -> str:
-    """Returns the text or, for structured content, its beginning; and a line for each blob."""
-    lines = [_blob(ref) for ref in message.blobs]
-    text = message.text
-    if not text and not isinstance(message.content, str):
-        text = preview(msgspec.json.encode(message.content).decode(), _STRUCTURE)
-    return "\n".join([text, *lines] if text else lines)
-
-
-def _blob(ref: BlobRef) -> str:
-    return f"[{ref.media_type or 'blob'}, {size(ref.size)}]"
+# Messages, as they are stored
 
 
 def print_raw(message: Message) -> None:

@@ -14,6 +14,7 @@ from msgspec import structs
 from hansard import __version__
 from hansard.cli import output
 from hansard.cli.context import CommandContext, Context, EmbedderName
+from hansard.cli.table import print_table
 from hansard.errors import Unsupported, ValidationError
 from hansard.model import DEFAULT_TENANT
 from hansard.server.key_file import Key, KeyFile, default_path
@@ -199,7 +200,8 @@ def _list(found: KeyFile, context: CommandContext) -> None:
         return
     columns = ("id", "name", "scopes", "tenant", "user", "rate", "daily_bytes", "expires_at", "revoked_at")
     rows = [[", ".join(key[name]) if name == "scopes" else key[name] for name in columns] for key in listed]
-    output.print_table(columns, rows, numbers=("rate", "daily_bytes"))
+    leave_out = ("daily_bytes", "rate", "revoked_at", "expires_at", "user", "tenant")
+    print_table(columns, rows, numbers=("rate", "daily_bytes"), shorten="name", leave_out=leave_out)
 
 
 def _create(

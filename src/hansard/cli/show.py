@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from hansard.cli import output
 from hansard.cli.context import Context, require_store
+from hansard.cli.table import print_table
+from hansard.cli.transcript import Transcript
 from hansard.cli.values import pairs
 from hansard.model import Conversation, ConversationSort, Order, Page
 from hansard.rules import not_found
+from hansard.store.titles import first_words
+
+if TYPE_CHECKING:
+    from hansard import sync
 
 Archived = Literal["no", "yes", "both"]
+_FIRST = 5
+"""Messages among which the first words of the user are looked for."""
 _ARCHIVED = {"no": False, "yes": True, "both": None}
 
 
@@ -48,13 +56,21 @@ def conversations(
             before=before,
             limit=limit,
         )
+        titles = {} if context.json else {each.id: _title(store, each) for each in page.items}
     if context.json:
         output.print_json(page)
     else:
-        _print_page(page)
+        _print_page(page, titles)
 
 
-def _print_page(page: Page) -> None:
+def _title(store: sync.Store, conversation: Conversation) -> str | None:
+    """Returns the title or, if there is none, the first words of the user."""
+    if conversation.title or not conversation.message_count:
+        return conversation.title
+    return first_words(store.get_messages(conversation.id, limit=_FIRST, blobs="refs"))
+
+
+def _print_page(page: Page, titles: dict[str, str | None]) -> None:
     if not page.items:
         output.print_note("no conversations")
         return
@@ -63,13 +79,15 @@ def _print_page(page: Page) -> None:
             conversation.id,
             conversation.user_id,
             conversation.agent_id,
-            output.preview(conversation.title),
+            output.preview(titles[conversation.id]),
             conversation.message_count,
             conversation.last_message_at or conversation.created_at,
         )
         for conversation in page.items
     ]
-    output.print_table(("ID", "USER", "AGENT", "TITLE", "MESSAGES", "LAST"), rows, numbers=["MESSAGES"])
+    columns = ("ID", "USER", "AGENT", "TITLE", "MESSAGES", "LAST")
+    leave_out = ("AGENT", "USER", "MESSAGES", "LAST", "TITLE")
+    print_table(columns, rows, numbers=["MESSAGES"], shorten="TITLE", leave_out=leave_out)
     if page.next_cursor is not None:
         output.print_note(f"more: --after {page.next_cursor}")
 
@@ -105,8 +123,9 @@ def show(
             return
         if not raw:
             _print_conversation(conversation)
+        transcript = Transcript()
         for message in found:
-            output.print_raw(message) if raw else output.print_message(message)
+            output.print_raw(message) if raw else transcript.print(message)
 
 
 def _print_conversation(conversation: Conversation) -> None:
@@ -151,7 +170,7 @@ def branches(
         for each in found
     ]
     columns = ("BRANCH", "", "FROM", "AT SEQ", "MESSAGES", "CREATED")
-    output.print_table(columns, rows, numbers=["AT SEQ", "MESSAGES"])
+    print_table(columns, rows, numbers=["AT SEQ", "MESSAGES"], leave_out=("CREATED", "AT SEQ", "MESSAGES", "FROM"))
 
 
 def watch(
@@ -180,8 +199,9 @@ async def _watch(id: str, after: str | None, branch: str | None, context: Contex
         view = view if context.user is None else view.user(context.user)
         if await view.get_conversation(id) is None:
             raise not_found(id)
+        transcript = Transcript()
         async for message in view.watch(id, after=after, branch=branch):
             if context.json:
                 output.print_json(message)
             else:
-                output.print_message(message)
+                transcript.print(message)

@@ -35,7 +35,7 @@ def is_visible(conversation: Conversation, context: Context) -> bool:
 
 
 def not_found(id: str) -> ConversationNotFound:
-    return ConversationNotFound(f"there is no conversation {id!r} here: create it first, or append with create=True")
+    return ConversationNotFound(f"there is no conversation {id!r} here: create it first, or let an append create it")
 
 
 def no_message(id: str, message_id: str) -> MessageNotFound:
