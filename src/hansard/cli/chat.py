@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
 from hansard.cli import output
+from hansard.cli.answer import print_answer
 from hansard.cli.context import Context
+from hansard.cli.transcript import body_of
 from hansard.cli.values import visible
 from hansard.errors import HansardError, MessageNotFound, ValidationError
 
@@ -74,7 +76,7 @@ def chat(
                 system=system,
                 token_budget=budget,
             )
-            return Terminal(runner, talk).run(resume=last)
+            return Terminal(runner, talk, user=context.user, agent=agent).run(resume=last)
         finally:
             runner.run(_close(root, made))
 
@@ -101,10 +103,12 @@ async def _close(root: Store, model: Model) -> None:
 class Terminal:
     """A chat in the terminal."""
 
-    def __init__(self, runner: asyncio.Runner, chat: Chat) -> None:
+    def __init__(self, runner: asyncio.Runner, chat: Chat, *, user: str | None, agent: str | None) -> None:
         self._runner = runner
         self._chat = chat
         self._is_person = sys.stdin.isatty()
+        self._agent = f"{agent or 'assistant'} ({chat.model.name})"
+        self._prompt = f"{visible(user or 'you')}> " if self._is_person else ""
         self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
             "history": self._history,
             "search": self._search,
@@ -133,7 +137,7 @@ class Terminal:
     def _read(self) -> str | None:
         """Returns the next line; None at the end of input."""
         try:
-            return input("> " if self._is_person else "")
+            return input(self._prompt)
         except EOFError:
             return None
 
@@ -155,7 +159,7 @@ class Terminal:
 
     async def _execute(self, line: str) -> None:
         if not line.startswith("/"):
-            await self._print_stream(self._chat.stream(line))
+            await self._print_answer(self._chat.stream(line))
             return
         word, _, rest = line[1:].partition(" ")
         command = self._commands.get(word)
@@ -163,18 +167,15 @@ class Terminal:
             raise ValidationError(f"unknown command /{word}: /help lists them")
         await command(rest.strip())
 
-    async def _print_stream(self, pieces: Any) -> None:
-        async for piece in pieces:
-            sys.stdout.write(visible(piece))
-            sys.stdout.flush()
-        print(flush=True)
+    async def _print_answer(self, pieces: AsyncIterator[str]) -> None:
+        await print_answer(pieces, self._agent)
 
     # Commands
 
     async def _history(self, rest: str) -> None:
         for message in await self._chat.history(_number(rest) if rest else 20):
             marks = "" if message.status == "complete" else f" ({message.status})"
-            print(f"{message.seq:>4} {message.role}{marks}: {visible(output.body_of(message))}")
+            print(f"{message.seq:>4} {message.role}{marks}: {visible(body_of(message))}")
 
     async def _search(self, rest: str) -> None:
         hits = await self._chat.search(rest)
@@ -190,7 +191,7 @@ class Terminal:
         number, _, text = rest.partition(" ")
         if not text.strip():
             raise ValidationError("write /edit NUMBER TEXT, with a number that /history shows")
-        await self._print_stream(
+        await self._print_answer(
             self._chat.stream(text.strip(), edit=(await self._message_with_seq(_number(number))).id)
         )
 
