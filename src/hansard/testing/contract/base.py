@@ -163,6 +163,12 @@ def version_of(store: Driver, conversation: str) -> int:
 
 def assert_exact(store: Driver, conversation: str, after: str = "") -> None:
     """Asserts that the counters agree with the messages of every branch, and that `check` finds no problem."""
+    assert_counts(store, conversation, after)
+    assert store.check() == [], after
+
+
+def assert_counts(store: Driver, conversation: str, after: str = "") -> None:
+    """Asserts that the counters of a conversation agree with the messages of every branch."""
     found = store.get_conversation(conversation)
     assert found is not None, after
     seen: dict[str, Message] = {}
@@ -176,4 +182,3 @@ def assert_exact(store: Driver, conversation: str, after: str = "") -> None:
     assert found.message_count == len(seen), after
     newest = max(seen.values(), key=lambda message: message.seq, default=None)
     assert found.last_message_at == (newest.created_at if newest else None), after
-    assert store.check() == [], after
