@@ -1,8 +1,8 @@
 """Claude Code's transcripts: one JSON Lines file a session, or a folder of them (`~/.claude/projects`).
 
 Messages of users, Claude and its tools become messages of the format `claude.transcript`, as the adapter for the
-Claude Agent SDK stores them. Lines that are no messages (titles, snapshots of files, queue operations) are counted by
-type. A subagent's transcript is a conversation of its own, named after its session.
+Claude Agent SDK stores them. All lines are kept, so that the file can be written again: see `transcripts.py`. A
+subagent's transcript is a conversation of its own, named after its session.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hansard.formats import claude_transcript
-from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
+from hansard.importers.transcript_file import TranscriptFile, first_words
 from hansard.importers.values import count, items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
-_TITLE_WORDS = 12
+_ABOUT = (("cwd", "project"), ("gitBranch", "git_branch"), ("version", "version"))
+_TITLES = {"custom-title": ("customTitle", "title"), "ai-title": ("aiTitle", "title"), "summary": ("summary",)}
+"""Lines that name a session, the best first."""
 
 
 class ClaudeCode:
@@ -44,54 +46,52 @@ def _is_transcript(source: ImportSource, name: str) -> bool:
 
 
 def _conversation(source: ImportSource, name: str, report: ImportReport) -> ForeignConversation:
-    reader = _Transcript(name, report)
-    with source.open(name) as file:
-        for element in json_stream.lines(file):
-            if element.problem or not isinstance(element.value, dict):
-                report.complain(f"{name}, line {element.number}", element.problem or "it is not an object")
-            else:
-                reader.add(element.value)
-    return reader.conversation()
+    session = _Session(name)
+    file = TranscriptFile()
+    for _, line, entry in file.entries(source, name, report):
+        file.keep(line, session.add(entry))
+    return session.conversation(file)
 
 
-class _Transcript:
-    def __init__(self, name: str, report: ImportReport) -> None:
-        self._report = report
+class _Session:
+    def __init__(self, name: str) -> None:
         path = PurePosixPath(name)
         self._is_subagent = "subagents" in path.parts
         self._id = "/".join(path.with_suffix("").parts[-3:]) if self._is_subagent else path.stem
         self._parents: dict[str, str | None] = {}
         """What each line follows, messages and others."""
         self._messages: dict[str, Message] = {}
-        self._about: dict[str, Any] = {}
-        self._title: str | None = None
+        self._about: dict[str, Any] = {"imported_from": "claude-code", "transcript": name}
+        self._titles: dict[str, str] = {}
 
-    def add(self, entry: dict[str, Any]) -> None:
-        kind = text(entry.get("type"))
-        if uuid := text(entry.get("uuid")):
+    def add(self, entry: dict[str, Any]) -> Message | None:
+        """Takes a line, and returns the message that it holds."""
+        kind, uuid = text(entry.get("type")), text(entry.get("uuid"))
+        if uuid:
             self._parents[uuid] = text(entry.get("parentUuid")) or text(entry.get("logicalParentUuid")) or None
-        for field, name in (("cwd", "project"), ("gitBranch", "git_branch"), ("version", "version")):
+        self._about |= {name: entry[field] for field, name in _ABOUT if text(entry.get(field))}
+        for field in _TITLES.get(kind, ()):
             if text(entry.get(field)):
-                self._about[name] = entry[field]
-        if kind in ("summary", "ai-title", "custom-title"):
-            self._title = text(entry.get("summary")) or text(entry.get("title")) or self._title
+                self._titles[kind] = entry[field]
         if kind in ("user", "assistant") and uuid and isinstance(entry.get("message"), dict):
-            self._messages[uuid] = _message(uuid, entry)
-        elif kind not in ("summary", "ai-title", "custom-title"):
-            self._report.lose(f"line of the type {kind!r}", f"{self._id}: {str(entry)[:100]}")
+            return self._messages.setdefault(uuid, _message(uuid, entry))
+        return None
 
-    def conversation(self) -> ForeignConversation:
+    def conversation(self, file: TranscriptFile) -> ForeignConversation:
         found = [ForeignMessage(message, self._parent(uuid)) for uuid, message in self._messages.items()]
-        models = sorted({each.usage.model for each in self._messages.values() if each.usage and each.usage.model})
-        about = self._about | ({"models": models} if models else {}) | {"imported_from": "claude-code"}
         return ForeignConversation(
             id=self._id,
             messages=found,
-            title=self._title or _first_words(self._messages.values()),
+            title=next((self._titles[kind] for kind in _TITLES if kind in self._titles), None),
+            first_words=first_words(_spoken(self._messages.values())),
             created_at=found[0].message.created_at if found and found[0].message.created_at is not NOT_YET else None,
             agent_id="claude-code",
-            metadata=about | ({"is_subagent": True} if self._is_subagent else {}),
+            metadata=self._about | _totals(self._messages.values()) | self._subagent(),
+            transcript=file.transcript(),
         )
+
+    def _subagent(self) -> dict[str, Any]:
+        return {"is_subagent": True, "session": self._id.partition("/")[0]} if self._is_subagent else {}
 
     def _parent(self, uuid: str) -> str | None:
         """The nearest line above that is a message. A session that continues another one begins a branch."""
@@ -102,12 +102,27 @@ class _Transcript:
         return at if at in self._messages and at not in seen else None
 
 
+def _spoken(messages: Any) -> Iterator[str]:
+    """What the user has typed, without what Claude Code writes in the user's name."""
+    for message in messages:
+        if message.role == "user" and not (message.metadata or {}).get("hidden"):
+            yield message.text
+
+
+def _totals(messages: Any) -> dict[str, Any]:
+    used = [message.usage for message in messages if message.usage is not None]
+    models = [usage.model for usage in used if usage.model and not usage.model.startswith("<")]
+    cost = round(sum(usage.cost for usage in used), 6)
+    return ({"model": models[-1], "models": sorted(set(models))} if models else {}) | ({"cost": cost} if cost else {})
+
+
 def _message(uuid: str, entry: dict[str, Any]) -> Message:
     native = entry["message"]
     content = native.get("content")
     blocks = [mapping(block).get("type") for block in items(content)]
     role = "tool" if blocks and set(blocks) == {"tool_result"} else text(native.get("role")) or entry["type"]
     usage = mapping(native.get("usage"))
+    cost = entry.get("costUSD")
     return Message(
         role,
         entry,
@@ -119,15 +134,9 @@ def _message(uuid: str, entry: dict[str, Any]) -> Message:
             input_tokens=count(usage.get("input_tokens")),
             output_tokens=count(usage.get("output_tokens")),
             cached_tokens=count(usage.get("cache_read_input_tokens")),
+            cost=float(cost) if isinstance(cost, int | float) else 0.0,
         )
         if usage
         else None,
         metadata={"hidden": True} if entry.get("isMeta") else None,
     )
-
-
-def _first_words(messages: Any) -> str | None:
-    for message in messages:
-        if message.role == "user" and not (message.metadata or {}).get("hidden"):
-            return " ".join(message.text.split()[:_TITLE_WORDS]) or None
-    return None

@@ -1,7 +1,7 @@
 """Codex's sessions: `rollout-….jsonl`, or a folder of them (`~/.codex/sessions`).
 
 A `response_item` is an item of OpenAI's Responses, and becomes a message of that format. Events (`event_msg`) repeat
-items for display; only their token counts are read.
+items for display; only their token counts are read. All lines are kept, so that the file can be written again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec import structs
 
-from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
+from hansard.importers.transcript_file import TranscriptFile, first_words
 from hansard.importers.values import mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -30,7 +30,6 @@ _ROLES = {
     "custom_tool_call_output": "tool",
 }
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TITLE_WORDS = 12
 
 
 class Codex:
@@ -43,27 +42,23 @@ class Codex:
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in source.named(".jsonl"):
-            session = _Session(name, report)
-            with source.open(name) as file:
-                for element in json_stream.lines(file):
-                    if element.problem or not isinstance(element.value, dict):
-                        report.complain(f"{name}, line {element.number}", element.problem or "it is not an object")
-                    else:
-                        session.add(element.number, element.value)
-            yield session.conversation()
+            session, file = _Session(name), TranscriptFile()
+            for number, line, entry in file.entries(source, name, report):
+                file.keep(line, session.add(number, entry))
+            yield session.conversation(file)
 
 
 class _Session:
-    def __init__(self, name: str, report: ImportReport) -> None:
-        self._report = report
+    def __init__(self, name: str) -> None:
         stem = PurePosixPath(name).stem
         found = _ID.search(stem)
         self._id = found.group() if found else stem
         self._messages: list[Message] = []
-        self._about: dict[str, Any] = {"imported_from": "codex"}
+        self._about: dict[str, Any] = {"imported_from": "codex", "transcript": name}
         self._model: str | None = None
 
-    def add(self, number: int, line: dict[str, Any]) -> None:
+    def add(self, number: int, line: dict[str, Any]) -> Message | None:
+        """Takes a line, and returns the message that it holds."""
         kind, payload = text(line.get("type")), mapping(line.get("payload"))
         if kind == "session_meta":
             self._id = text(payload.get("id")) or self._id
@@ -78,10 +73,10 @@ class _Session:
             self._model = text(payload.get("model")) or self._model
         elif kind == "response_item":
             self._messages.append(self._message(number, line, payload))
+            return self._messages[-1]
         elif kind == "event_msg" and payload.get("type") == "token_count":
             self._count(mapping(mapping(payload.get("info")).get("last_token_usage")))
-        elif kind not in ("event_msg", "compacted"):
-            self._report.lose(f"line of the type {kind!r}", f"{self._id}: {str(line)[:100]}")
+        return None
 
     def _message(self, number: int, line: dict[str, Any], item: dict[str, Any]) -> Message:
         kind = text(item.get("type"))
@@ -111,18 +106,17 @@ class _Session:
         )
         self._messages[at] = structs.replace(self._messages[at], usage=usage)
 
-    def conversation(self) -> ForeignConversation:
+    def conversation(self, file: TranscriptFile) -> ForeignConversation:
         parents = [None, *(message.id for message in self._messages)]
         found = [ForeignMessage(message, parent) for message, parent in zip(self._messages, parents, strict=False)]
-        first_words = next(
-            (each.text for each in self._messages if each.role == "user" and each.text[:1] not in "<#"), ""
-        )
         first = self._messages[0].created_at if self._messages else NOT_YET
+        models = sorted({each.usage.model for each in self._messages if each.usage and each.usage.model})
         return ForeignConversation(
             id=self._id,
             messages=found,
-            title=" ".join(first_words.split()[:_TITLE_WORDS]) or None,
+            first_words=first_words(each.text for each in self._messages if each.role == "user"),
             created_at=None if first is NOT_YET else first,
             agent_id="codex",
-            metadata=self._about,
+            metadata=self._about | ({"model": self._model, "models": models} if self._model else {}),
+            transcript=file.transcript(),
         )

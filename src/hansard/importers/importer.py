@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
+from hansard.importers.transcripts import Transcript
 from hansard.model import Message
 
 
@@ -31,11 +32,15 @@ class ForeignConversation(Struct, frozen=True, kw_only=True):
     leaf: str | None = None
     """The last message of the branch that the foreign program shows. None is the newest message."""
     title: str | None = None
+    first_words: str | None = None
+    """The title of a conversation that has none yet: a later import may bring a better one."""
     created_at: datetime | None = None
     archived_at: datetime | None = None
     metadata: Mapping[str, Any] = {}
     user_id: str | None = None
     agent_id: str | None = None
+    transcript: Transcript | None = None
+    """All lines of the file, where the foreign program needs the file to go on."""
 
 
 class Importer(Protocol):

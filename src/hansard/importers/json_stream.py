@@ -32,6 +32,8 @@ class Element(Struct, frozen=True):
     """Counted from 1: its place in the array, or its line."""
     value: Any = None
     problem: str | None = None
+    line: bytes = b""
+    """The line as it is in the file, of JSON Lines."""
 
 
 def array_elements(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Element]:
@@ -40,8 +42,8 @@ def array_elements(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[El
         yield _element(number, text)
 
 
-def lines(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Element]:
-    """The values of JSON Lines. Empty lines are skipped."""
+def lines(file: IO[bytes], most_bytes: int = MOST_BYTES, *, blank: bool = False) -> Iterator[Element]:
+    """The values of JSON Lines. Empty lines are skipped, or have the value None if `blank` is true."""
     number = 0
     while line := file.readline(most_bytes):
         number += 1
@@ -50,7 +52,9 @@ def lines(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Element]:
                 pass
             yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
         elif line.strip():
-            yield _element(number, line)
+            yield _element(number, line, line)
+        elif blank:
+            yield Element(number, line=line)
 
 
 def array_objects(
@@ -70,13 +74,13 @@ def objects(elements: Iterator[Element], where: str, report: ImportReport) -> It
             yield place, element.value
 
 
-def _element(number: int, text: bytes | None) -> Element:
+def _element(number: int, text: bytes | None, line: bytes = b"") -> Element:
     if text is None:
         return Element(number, problem="it is too large to be read")
     try:
-        return Element(number, json.decode(text.removeprefix(b"\xef\xbb\xbf")))
+        return Element(number, json.decode(text.removeprefix(b"\xef\xbb\xbf")), line=line)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Element(number, problem=f"it is not JSON: {error}")
+        return Element(number, problem=f"it is not JSON: {error}", line=line)
 
 
 class _Splitter:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from hansard.errors import Conflict, QuotaExceeded, ValidationError
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
+from hansard.importers.transcripts import store_lines
 from hansard.model import MAIN, Conversation, Message
 from hansard.store import Store
 
@@ -102,6 +103,10 @@ class _Loading:
         self._note(stored)
         if stored:
             await self._activate()
+            if found is not None:
+                await self._describe(found)
+        if self._given.transcript is not None:
+            self._report.lines += await store_lines(self._store, self._given.id, self._given.transcript)
 
     async def take_back(self) -> None:
         """Removes a conversation that was made by this import and got no message."""
@@ -185,11 +190,21 @@ class _Loading:
             given.id,
             user_id=self._owner.user_id or given.user_id,
             agent_id=self._owner.agent_id or given.agent_id,
-            title=given.title,
+            title=given.title or given.first_words,
             metadata=given.metadata,
             created_at=_earlier(given.created_at, datetime.now(UTC)),
         )
         self._is_created = True
+
+    async def _describe(self, found: Conversation) -> None:
+        """Metadata of the foreign program follow it, as the model in use. A title that was given here stays."""
+        given = self._given
+        changed = {name: value for name, value in given.metadata.items() if found.metadata.get(name) != value}
+        title = given.title if found.title in (None, given.first_words) and given.title != found.title else None
+        if changed:
+            await self._store.update_conversation(given.id, metadata=changed)
+        if title:
+            await self._store.update_conversation(given.id, title=title)
 
     async def _activate(self) -> None:
         """Makes the branch that the foreign program shows the active one."""

@@ -33,6 +33,8 @@ class ImportReport(Struct):
     messages: int = 0
     """Messages that were stored by this import."""
     branches: int = 0
+    lines: int = 0
+    """Lines of transcripts that were stored, so that the file can be written again."""
     attachments: int = 0
     losses: dict[str, ImportLoss] = field(default_factory=dict)
     problems: list[ImportProblem] = field(default_factory=list)

@@ -1,0 +1,61 @@
+"""A transcript file of a coding agent: its lines as objects to read, and as lines to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hansard.importers import json_stream
+from hansard.importers.report import ImportReport
+from hansard.importers.source import ImportSource
+from hansard.importers.transcripts import Transcript, TranscriptLine, transcript_line
+from hansard.model import Message
+
+_TITLE_WORDS = 12
+_TITLE_CHARACTERS = 120
+_NOT_TYPED = ("<", "#", "[Request interrupted", "Caveat:")
+"""How texts begin that an agent writes in its user's name."""
+
+
+class TranscriptFile:
+    """Callers keep each line that `entries` yields, with the message that it holds."""
+
+    def __init__(self) -> None:
+        self._lines: list[TranscriptLine] = []
+        self._ends_with_newline = True
+
+    def entries(
+        self, source: ImportSource, name: str, report: ImportReport
+    ) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+        """The number, the bytes and the object of each line. A line that is no object is reported and kept.
+
+        An agent may be writing the last line at this moment: half a line is reported, and not kept.
+        """
+        with source.open(name) as file:
+            for element in json_stream.lines(file, blank=True):
+                line = element.line
+                self._ends_with_newline = line.endswith(b"\n") or not line
+                if isinstance(element.value, dict):
+                    yield element.number, line, element.value
+                    continue
+                if line.strip() or element.problem:
+                    report.complain(f"{name}, line {element.number}", element.problem or "it is not an object")
+                if line.endswith(b"\n"):
+                    self.keep(line)
+                else:
+                    self._ends_with_newline = True
+
+    def keep(self, line: bytes, message: Message | None = None) -> None:
+        self._lines.append(transcript_line(line, message))
+
+    def transcript(self) -> Transcript:
+        return Transcript(self._lines, self._ends_with_newline)
+
+
+def first_words(texts: Iterable[str]) -> str | None:
+    """A title: the first words that the user has typed."""
+    for text in texts:
+        words = text.split()[:_TITLE_WORDS]
+        if words and not text.lstrip().startswith(_NOT_TYPED):
+            return " ".join(words)[:_TITLE_CHARACTERS]
+    return None
