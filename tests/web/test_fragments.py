@@ -12,7 +12,8 @@ from tests.web.kit import parse
 from hansard import Message
 from hansard.formats import read
 from hansard.model import Conversation, Participant, Source, Usage
-from hansard.server.web import content, fragments, highlight, markup, transcript
+from hansard.rendering import highlight
+from hansard.server.web import content, fragments, markup, transcript
 from hansard.server.web.transcript import TranscriptContext
 
 NASTY = "\"'><script>x</script>&lt;"

@@ -12,7 +12,7 @@ import pytest
 from tests.web.kit import Node, Site, parse, sited
 
 from hansard import Message
-from hansard.server.web import markdown
+from hansard.rendering import markdown
 
 HARMLESS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span", "div"),

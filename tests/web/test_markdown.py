@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.web.kit import parse
 from tests.web.test_hostile import safe
 
-from hansard.server.web import content, highlight, markdown, markup
+from hansard.rendering import highlight, markdown
+from hansard.server.web import content, markup
 
 _SIGNS = "ab c1.)-+:=|>#!_(\"'\n\n  é漢\u202e~*`[]<&\\\t\x0b\x1c\x85\xa0\u2028\u3000\ufdd0"
 

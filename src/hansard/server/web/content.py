@@ -18,7 +18,7 @@ from hansard import codec, formats
 from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
-from hansard.server.web import highlight, markdown
+from hansard.rendering import highlight, markdown
 from hansard.server.web.links import query, segment
 
 MOST = 20_000

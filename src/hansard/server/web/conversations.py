@@ -14,10 +14,10 @@ from msgspec import Struct
 from hansard import cursors
 from hansard.errors import Unsupported, ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Page
+from hansard.rendering.markdown import bare
 from hansard.search.hits import Snippet
 from hansard.server.endpoints import HttpResponse, Id
 from hansard.server.web import content
-from hansard.server.web.markdown import bare
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 
 routes = PageRoutes()

@@ -14,8 +14,9 @@ from hansard import formats
 from hansard.errors import NotFound
 from hansard.executor import run_in_thread
 from hansard.formats.parts import Media, split_data_url
+from hansard.rendering import highlight
 from hansard.server.endpoints import HttpResponse, NoQuery
-from hansard.server.web import content, highlight, transcript
+from hansard.server.web import content, transcript
 from hansard.server.web.conversation import ONE, MessageSlice, base_of, neighbours_of
 from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.transcript import TranscriptContext

@@ -10,8 +10,9 @@ from msgspec import Meta, Struct
 
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
+from hansard.rendering import highlight
 from hansard.server.endpoints import HttpResponse, Id
-from hansard.server.web import charts, content, highlight, markup
+from hansard.server.web import charts, content, markup
 from hansard.server.web.conversation import ONE, base_of
 from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 

@@ -12,8 +12,9 @@ from hansard import formats
 from hansard.executor import run_in_thread
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
-from hansard.server.web import content, fragments, markdown, markup
-from hansard.server.web.highlight import Painter
+from hansard.rendering import markdown
+from hansard.rendering.highlight import Painter
+from hansard.server.web import content, fragments, markup
 
 _HEAVY = 60_000
 """Characters above which messages are rendered in a thread."""

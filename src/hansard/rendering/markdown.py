@@ -17,7 +17,7 @@ import nh3
 import pyromark
 from pyromark import Options
 
-from hansard.server.web.highlight import Painter
+from hansard.rendering.highlight import Painter
 
 MOST = 20_000
 """Characters that are rendered as Markdown; longer texts are shown as plain text."""

@@ -1,0 +1,1 @@
+"""Content as safe HTML: Markdown, and code with colours. Needs the packages of `hansard[server]`."""
