@@ -15,6 +15,7 @@ from tests.transfer.rich import contents, fill
 
 import hansard
 from hansard import Message, sync
+from hansard.errors import ValidationError
 
 
 def filled(folder: Path, name: str = "hansard.db") -> None:
@@ -218,3 +219,34 @@ def test_read_only_commands_create_no_store(shell: Shell, command: str) -> None:
     arguments = [command, "out.file"] if command == "backup" else [command]
     assert "there is no store" in shell.fails(4, *arguments)
     assert list(shell.folder.iterdir()) == []
+
+
+# Other formats
+
+
+def test_an_export_in_another_format(shell: Shell) -> None:
+    shell("append", "c", "user", "Hello, Ann")
+    shell("append", "c", "assistant", "Hello to you")
+    assert '{"role":"assistant","content":"Hello to you"}' in shell("export", "--as", "openai").out
+    done = shell("export", "--as", "html", "-o", "page.html")
+    assert "exported 1 conversation, 2 messages to page.html" in done.err
+    assert "Hello to you" in (shell.folder / "page.html").read_text("utf-8")
+    assert shell("export", "--as", "csv", "-o", "c.csv", "--since", "1h", "--json").json["messages"] == 2
+    assert shell("export", "--as", "csv", "-o", "d.csv", "--until", "1h", "--json").json["messages"] == 0
+    assert "there are hansard, openai" in shell.fails(ValidationError.exit_code, "export", "--as", "word")
+    assert "own format" in shell.fails(ValidationError.exit_code, "export", "--model", "small")
+
+
+def test_an_export_is_redacted_by_a_function_of_the_callers(shell: Shell) -> None:
+    (shell.folder / "rules.py").write_text(
+        "def hide(text):\n    return text.replace('Ann', '***')\n\ndef fail(text):\n    raise OSError('no model')\n"
+    )
+    shell("append", "c", "user", "Hello, Ann")
+    assert "Hello, Ann" in shell("export", "--as", "markdown").out
+    assert "Hello, ***" in shell("export", "--as", "markdown", "--redact", "rules:hide").out
+    shell.fails(1, "export", "--as", "markdown", "--redact", "rules:fail", "-o", "out.md")
+    assert sorted(path.name for path in shell.folder.glob("out*")) == []
+    assert "cannot be imported" in shell.fails(
+        ValidationError.exit_code, "export", "--as", "csv", "--redact", "no:where"
+    )
+    assert "package.module:function" in shell.fails(ValidationError.exit_code, "export", "--as", "csv", "--redact", "x")

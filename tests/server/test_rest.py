@@ -360,6 +360,22 @@ def test_an_export_is_imported_exactly(api: Served) -> None:
     problem(api.get("/export?conversation_ids=d&user_id=u"), 400, "invalid")
 
 
+def test_an_export_has_other_formats(api: Served) -> None:
+    say(api, "c", "<b>Hello</b>")
+    page = api.get("/export", params={"format": "html"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert (page.headers["content-disposition"], page.headers["content-security-policy"][:8]) == (
+        "attachment",
+        "sandbox;",
+    )
+    assert "&lt;b&gt;Hello" in page.text
+    assert api.get("/export", params={"format": "csv", "metadata": '{"a": 1}'}).text.count("\n") == 1
+    problem(api.get("/export", params={"format": "csv", "metadata": "["}), 400, "invalid")
+    problem(api.get("/export", params={"format": "word"}), 400, "invalid")
+    problem(api.get("/export", params={"model": "x"}), 400, "invalid")
+    problem(api.get("/export", params={"format": "csv", "conversation_ids": "no"}), 404, "conversation_not_found")
+
+
 def test_erasure_deletes_expired_data(tmp_path: Path) -> None:
     """By a tenant's key and by an operator's. Expired data is invisible, but still in the file."""
     url = f"sqlite:///{tmp_path}/chats.db"

@@ -12,17 +12,20 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 from urllib.parse import quote
 
 from cyclopts import Parameter
+from msgspec import structs
 
 from hansard.cli import output
 from hansard.cli.context import STORE_FILE, Context, is_missing, path_of
 from hansard.cli.foreign import import_foreign, is_own_export
-from hansard.cli.values import STDIN
+from hansard.cli.values import STDIN, moment, pairs
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, Unsupported, ValidationError
 from hansard.model import OnConflict, Report
 from hansard.urls import Url
 
 if TYPE_CHECKING:
     from hansard import sync
+    from hansard.exporters import ExportReport
+    from hansard.exporters.redaction import Redact
 
 
 OnConflictOption = Annotated[
@@ -34,35 +37,88 @@ _RESUME = "stopped. Nothing is lost: run the same command again to continue."
 
 def export(
     *ids: Annotated[str, Parameter(help="Only these conversations; by default, all.")],
+    format: Annotated[
+        str, Parameter(name="--as", help="The format: openai, markdown, html, csv, …; by default Hansard's own.")
+    ] = "hansard",
     agent: Annotated[str | None, Parameter(help="Only the conversations of this agent.")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        Parameter(negative="", show_default=False, help="key=value that a conversation must have; may be repeated."),
+    ] = None,
+    since: Annotated[str | None, Parameter(help="Last message not older than this: 30d, 12h, or a date.")] = None,
+    until: Annotated[str | None, Parameter(help="Last message older than this.")] = None,
+    model: Annotated[str | None, Parameter(help="Only conversations in which this model answered.")] = None,
+    redact: Annotated[
+        str | None, Parameter(help="package.module:function, a function of text that every text passes through.")
+    ] = None,
     out: Annotated[
         Path | None, Parameter(name=["--output", "-o"], help="Write to this file instead of stdout.")
     ] = None,
     force: Annotated[bool, Parameter(negative="", show_default=False, help="Replace a file that exists.")] = False,
     context: Context,
 ) -> None:
-    """Write conversations as JSON Lines, without loss.
+    """Write conversations, without loss or in another format.
 
-    Includes branches, blobs, summaries and records: see docs/reference/export-format.md. --tenant and --user choose
-    whose. A file is created only when it is complete.
+    Without --as these are JSON Lines with branches, blobs, summaries and records: see docs/reference/export-format.md.
+    For training data, pages for people and tables, see docs/howto/export.md; the options from --metadata to --redact
+    are for these. --tenant and --user choose whose. A file is created only when it is complete.
     """
+    from hansard.exporters import ExportReport
+
     chosen = list(ids) or None
+    report = ExportReport() if format != "hansard" else None
     with context.open() as store:
-        total = None if chosen or agent or context.user else store.stats().messages
-        lines = store.export(conversation_ids=chosen, agent_id=agent)
+        total = None if chosen or agent or context.user or report else store.stats().messages
+        pieces = store.export(
+            conversation_ids=chosen,
+            agent_id=agent,
+            format=format,
+            metadata=pairs(metadata, "--metadata") if metadata else None,
+            since=None if since is None else moment(since, "--since"),
+            until=None if until is None else moment(until, "--until"),
+            model=model,
+            redact=_redaction(redact),
+            report=report,
+        )
         with (
             output.progress_bar("exporting messages", total, shown=out is not None) as progress,
             _output_file(out, force) as file,
         ):
             messages = 0
-            for line in lines:
-                file.write(line)
-                messages += line.startswith(b'{"type":"message"')
+            for piece in pieces:
+                file.write(piece)
+                messages = messages + piece.startswith(b'{"type":"message"') if report is None else report.messages
                 progress(messages)
-    if out is not None and context.json:
-        output.print_json({"file": str(out), "messages": messages})
-    elif out is not None:
-        output.print_note(f"exported {output.counted(messages, 'message')} to {out}")
+    if out is not None:
+        _print_exported(out, messages if report is None else report, context)
+
+
+def _redaction(name: str | None) -> Redact | None:
+    if name is None:
+        return None
+    from hansard.exporters.redaction import redact_named
+
+    # As for `python -m`: a module next to the caller's files.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    return redact_named(name)
+
+
+def _print_exported(out: Path, written: int | ExportReport, context: Context) -> None:
+    if isinstance(written, int):
+        if context.json:
+            output.print_json({"file": str(out), "messages": written})
+        else:
+            output.print_note(f"exported {output.counted(written, 'message')} to {out}")
+        return
+    if context.json:
+        output.print_json({"file": str(out)} | structs.asdict(written))
+        return
+    pairs_too = f", {output.counted(written.pairs, 'pair')}" if written.pairs else ""
+    what = f"{output.counted(written.conversations, 'conversation')}, {output.counted(written.messages, 'message')}"
+    output.print_note(f"exported {what}{pairs_too} to {out}")
+    for loss, found in written.losses.items():
+        output.print_note(f"not written: {loss}, {output.counted(found.count, 'time')}, as in {found.example}")
 
 
 @contextmanager

@@ -120,7 +120,7 @@ class Table:
         is_tree = any(self._value(row, "parent") for _, row in rows)
         for place, (_, row) in enumerate(rows, 1):
             message = self._message(row, f"{place}")
-            parent = self._value(row, "parent") if is_tree else before
+            parent = (self._value(row, "parent") or None) if is_tree else before
             messages.append(ForeignMessage(message, None if parent is None else str(parent)))
             before = message.id
         first = rows[0][1]

@@ -90,6 +90,8 @@ class Endpoint(Struct, frozen=True, kw_only=True, cache_hash=True):
     response: Any = None
     """The type of the JSON answer; None when it is a stream or bytes."""
     produces: str = JSON
+    also_produces: tuple[str, ...] = ()
+    """The media types that a parameter can choose instead."""
     status: int = 200
     etag: str | None = None
     """The field of the answer that holds its version."""

@@ -159,7 +159,10 @@ def _header(name: str, text: str) -> dict[str, Any]:
 
 def _success(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     schema = schemas.of(endpoint.response) if endpoint.response is not None else _raw(endpoint.produces)
-    answer: dict[str, Any] = {"description": endpoint.summary, "content": {endpoint.produces: {"schema": schema}}}
+    content = {endpoint.produces: {"schema": schema}} | {
+        media_type: {"schema": _raw(media_type)} for media_type in endpoint.also_produces
+    }
+    answer: dict[str, Any] = {"description": endpoint.summary, "content": content}
     if endpoint.etag is not None:
         answer["headers"] = {"ETag": {"required": True, "schema": {"type": "string"}}}
     return answer

@@ -103,6 +103,16 @@ def _pairs(query_string: bytes) -> list[tuple[str, str]]:
         raise ValidationError(f"the query string cannot be read: {error}") from error
 
 
+def json_object(text: str | None, what: str) -> dict[str, Any] | None:
+    """Decodes a parameter that is a JSON object."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
+        raise ValidationError(f"{what} must be a JSON object: {error}") from error
+
+
 def unquote(text: str | bytes, what: str) -> str:
     """Decodes percent-encoded UTF-8. `what` names the value in the error."""
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, cast
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 from hansard.contract.backend import Indexed
 from hansard.errors import ValidationError
@@ -12,6 +13,9 @@ from hansard.store import checks
 from hansard.store.core import StorePart, View
 
 if TYPE_CHECKING:
+    from hansard.exporters.redaction import Redact
+    from hansard.exporters.report import ExportReport
+    from hansard.exporters.source import Selection
     from hansard.transfer.export import Choice
     from hansard.transfer.format import Lines
     from hansard.transfer.target import TransferTarget
@@ -24,18 +28,72 @@ class TransferMethods(StorePart):
         conversation_ids: Iterable[str | int] | None = None,
         user_id: str | int | None = None,
         agent_id: str | int | None = None,
+        format: str = "hansard",
+        metadata: Mapping[str, Any] | None = None,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
+        model: str | None = None,
+        redact: Redact | None = None,
+        report: ExportReport | None = None,
     ) -> AsyncIterator[bytes]:
         """Yields the tenant as JSON Lines (docs/reference/export-format.md): all of it, or a part.
 
-        Lossless and self-contained, with blobs, branches, summaries and records; streamed in constant memory.
+        Lossless and self-contained, with blobs, branches, summaries and records; streamed in constant memory. Or, with
+        `format`, in the format of another program (docs/howto/export.md).
 
         - `conversation_ids`: only these conversations.
         - `user_id`, `agent_id`: only conversations of this owner, of this agent.
+        - `format`: `"openai"`, `"preference"`, `"sharegpt"`, `"chatml"`, `"markdown"`, `"html"`, `"csv"`, `"parquet"`,
+          `"chatgpt"`, `"librechat"` or that of a plugin. The arguments below are only for these.
+        - `metadata`: only conversations whose metadata has these keys with equal values.
+        - `since`, `until`: only conversations whose last message is not older, or is older; a time or an age.
+        - `model`: only conversations in which this model answered.
+        - `redact`: a function that every text passes through; native content and media are left out.
+        - `report`: is filled with what was written, and with what the format cannot represent.
         """
-        from hansard.transfer.export import export
+        choice = self._choice(conversation_ids, user_id, agent_id)
+        if checks.text(format, "format") != "hansard":
+            selection = self._selection(choice, metadata, since, until, model)
+            pieces = self._export_foreign(format, selection, redact, report)
+        elif any(each is not None for each in (metadata, since, until, model, redact, report)):
+            raise ValidationError("Hansard's own format is exported whole: leave the other filters and redact out")
+        else:
+            from hansard.transfer.export import export
 
-        async for line in export(self._view, self._choice(conversation_ids, user_id, agent_id)):
-            yield line
+            pieces = export(self._view, choice)
+        async for piece in pieces:
+            yield piece
+
+    def _selection(
+        self,
+        choice: Choice,
+        metadata: Mapping[str, Any] | None,
+        since: datetime | timedelta | None,
+        until: datetime | timedelta | None,
+        model: str | None,
+    ) -> Selection:
+        from hansard.exporters.source import Selection
+
+        now = self._view.clock()
+        return Selection(
+            choice,
+            checks.metadata(metadata),
+            None if since is None else checks.moment(since, now, "since"),
+            None if until is None else checks.moment(until, now, "until"),
+            checks.optional_text(model, "model"),
+        )
+
+    def _export_foreign(
+        self, format: str, selection: Selection, redact: Redact | None, report: ExportReport | None
+    ) -> AsyncIterator[bytes]:
+        from hansard.exporters import ExportReport, exporter_named
+        from hansard.exporters.redaction import Redaction
+        from hansard.exporters.source import export
+        from hansard.store.store import Store
+
+        redaction = None if redact is None else Redaction(checks.function(redact, "redact"))
+        exporter = exporter_named(format)
+        return export(cast(Store, self), exporter, selection, redaction, ExportReport() if report is None else report)
 
     async def import_(
         self,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from hansard import rules
-from hansard.errors import Conflict, ConversationNotFound, ValidationError
+from hansard.errors import Conflict, ConversationNotFound
 from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
 from hansard.server import idempotency
 from hansard.server.endpoints import HttpResponse, Id, NoQuery, Routes
+from hansard.server.parameters import json_object
 from hansard.server.request import Request
 
 ONE = "/conversations/{conversation_id}"
@@ -66,18 +66,9 @@ class ConversationPatch(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_conversations(request: Request[ListConversationsQuery, None]) -> Page:
     """A page of conversations, newest first."""
     given = structs.asdict(request.query)
-    given["metadata"] = _object(request.query.metadata)
+    given["metadata"] = json_object(request.query.metadata, "metadata")
     given["archived"] = {"true": True, "false": False, "both": None}[request.query.archived]
     return await request.store.list_conversations(**given)
-
-
-def _object(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
-        raise ValidationError(f"metadata must be a JSON object: {error}") from error
 
 
 @routes.post("/conversations", status=201, etag="version", repeat="key", errors=(Conflict, *MISSING))

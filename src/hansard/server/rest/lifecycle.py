@@ -9,10 +9,13 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, structs
 
 from hansard.contract.backend import Capabilities
-from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, ValidationError
+from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, Unsupported, ValidationError
+from hansard.exporters import exporter_named, exporters
+from hansard.exporters.registry import OWN
 from hansard.limits import Limits
 from hansard.model import Problem, Receipt, Report, Stats, UsageRow
 from hansard.server.endpoints import NDJSON, HttpResponse, Id, NoQuery, Routes
+from hansard.server.parameters import json_object
 from hansard.server.problems import HttpError
 from hansard.server.request import Request
 
@@ -55,9 +58,16 @@ class PurgeBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Without `format`, the export format. The parameters after it are only for other formats."""
+
     conversation_ids: list[Id] | None = None
     user_id: Id | None = None
     agent_id: Id | None = None
+    format: str = OWN
+    metadata: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    model: str | None = None
 
 
 class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,10 +129,26 @@ async def purge(request: Request[NoQuery, PurgeBody]) -> Receipt:
     return await request.store.purge(body.before or age, by=body.by, dry_run=body.dry_run)
 
 
-@routes.get("/export", produces=NDJSON, errors=(NotFound,))
+_TYPES = tuple(dict.fromkeys(exporter.media_type for exporter in exporters() if exporter.media_type != NDJSON))
+_FILE_HEADERS = (
+    # A page of stored content is a file to save, not a page of this server.
+    (b"content-disposition", b"attachment"),
+    (b"content-security-policy", b"sandbox; default-src 'none'"),
+)
+
+
+@routes.get("/export", produces=NDJSON, also_produces=_TYPES, errors=(NotFound, Unsupported))
 async def export(request: Request[ExportQuery, None]) -> HttpResponse:
-    """Exports the tenant, or some conversations, or those of one user or agent, as lines of the export format."""
-    return HttpResponse(request.store.export(**structs.asdict(request.query)), media_type=NDJSON)
+    """Exports the tenant, or some conversations, or those of one user or agent, as lines of the export format.
+
+    `format` chooses another format: openai, preference, sharegpt, chatml, markdown, html, csv, parquet, chatgpt or
+    librechat. `metadata` is a JSON object whose keys must have equal values; `since` and `until` select by the time of
+    the last message, `model` by who answered.
+    """
+    query = request.query
+    media_type = NDJSON if query.format == OWN else exporter_named(query.format).media_type
+    given = structs.asdict(query) | {"metadata": json_object(query.metadata, "metadata")}
+    return HttpResponse(request.store.export(**given), 200, _FILE_HEADERS, media_type)
 
 
 @routes.post("/import", consumes=NDJSON, errors=(Conflict, Corrupt, FormatMismatch))

@@ -1,0 +1,146 @@
+"""`conversations.json` as ChatGPT exports it, which LibreChat, Open WebUI and others import: whole trees of messages.
+
+A node of ChatGPT holds one kind of content. So a message with reasoning, tool calls and text becomes a chain of nodes,
+of which the last has the message's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from hansard import formats
+from hansard.exporters.exporter import ExportedConversation, TreeMessage
+from hansard.exporters.json_array import json_array
+from hansard.exporters.report import ExportReport
+from hansard.formats import parts
+from hansard.model import Conversation, Message
+
+ROOT = "client-created-root"
+_ROLES = {"user": "user", "assistant": "assistant", "agent": "assistant", "system": "system", "developer": "system"}
+_KEPT = ("default_model_slug", "gizmo_id", "conversation_origin", "is_starred")
+
+Body = dict[str, Any]
+
+
+class ChatGpt:
+    name = "chatgpt"
+    title = "conversations.json as ChatGPT exports it, whole trees"
+    media_type = "application/json"
+
+    async def write(
+        self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
+    ) -> AsyncIterator[bytes]:
+        async for piece in json_array(_objects(conversations, report)):
+            yield piece
+
+
+async def _objects(conversations: AsyncIterator[ExportedConversation], report: ExportReport) -> AsyncIterator[Body]:
+    async for each in conversations:
+        tree = _Tree(report)
+        count = 0
+        async for given in each.tree():
+            tree.add(given)
+            count += 1
+        last = ROOT
+        async for message in each.line():
+            last = message.id
+        yield _conversation(each.conversation, tree.mapping, last)
+        report.wrote(count)
+
+
+def _conversation(given: Conversation, mapping: Body, current: str) -> Body:
+    return {
+        "id": given.id,
+        "conversation_id": given.id,
+        "title": given.title,
+        "create_time": given.created_at.timestamp(),
+        "update_time": (given.last_message_at or given.created_at).timestamp(),
+        "current_node": current,
+        "is_archived": given.archived_at is not None,
+        "mapping": mapping,
+    } | {name: given.metadata[name] for name in _KEPT if name in given.metadata}
+
+
+class _Tree:
+    def __init__(self, report: ExportReport) -> None:
+        self._report = report
+        self.mapping: Body = {ROOT: _node(ROOT, None, None)}
+        self._calls: dict[str, tuple[str, str]] = {}
+        """The node and the tool of each call, by its id."""
+
+    def add(self, given: TreeMessage) -> None:
+        parent = given.parent or ROOT
+        bodies = [*self._bodies(given.message)] or [_text([""])]
+        for number, body in enumerate(bodies, 1):
+            id = given.message.id if number == len(bodies) else f"{given.message.id}.{number}"
+            if call := body.pop("call", None):
+                self._calls[call] = (id, body["recipient"])
+            self.mapping[id] = _node(id, parent, _shared(given.message) | {"id": id} | body)
+            self.mapping[parent]["children"].append(id)
+            parent = id
+
+    def _bodies(self, message: Message) -> Iterator[Body]:
+        """What is special about each node of a message."""
+        role = _ROLES.get(message.role, "tool")
+        texts: list[str] = []
+        for part in formats.read(message).parts:
+            if isinstance(part, parts.Text | parts.Refusal | parts.Document) and part.text is not None:
+                texts.append(part.text)
+            elif (body := self._other(part, message)) is not None:
+                if texts:
+                    yield _text(texts, role)
+                    texts = []
+                yield body
+        if texts:
+            yield _text(texts, role)
+
+    def _other(self, part: parts.AnyPart, message: Message) -> Body | None:
+        match part:
+            case parts.Reasoning():
+                thoughts = [{"summary": "", "content": part.text}]
+                content: Body = {"content_type": "thoughts", "thoughts": thoughts}
+                return {"author": _author("assistant"), "content": content}
+            case parts.ToolCall():
+                content = {"content_type": "code", "language": "unknown", "text": parts.as_text(part.arguments)}
+                author = _author("assistant")
+                return {"author": author, "content": content, "recipient": part.name or "tool", "call": part.id}
+            case parts.ToolResult():
+                name = part.name or self._calls.get(part.id, ("", None))[1] or (message.metadata or {}).get("tool")
+                return _text([parts.result_text(part)], "tool") | {"author": _author("tool", name)}
+            case parts.Media():
+                self._report.lose("attachment, which conversations.json cannot hold", message.id)
+            case _:
+                self._report.lose("content of an unknown kind", message.id)
+        return None
+
+
+def _author(role: str, name: Any = None) -> Body:
+    return {"role": role, "name": name, "metadata": {}}
+
+
+def _text(texts: list[str], role: str = "assistant") -> Body:
+    return {"author": _author(role), "content": {"content_type": "text", "parts": texts}}
+
+
+def _node(id: str, parent: str | None, message: Body | None) -> Body:
+    return {"id": id, "parent": parent, "children": [], "message": message}
+
+
+def _shared(message: Message) -> Body:
+    """What all nodes of a message have."""
+    ours = message.metadata or {}
+    theirs = {
+        "model_slug": message.usage.model if message.usage else None,
+        "is_visually_hidden_from_conversation": bool(ours.get("hidden")) or None,
+        "citations": ours.get("citations"),
+        "finish_details": {"type": ours["finish"]} if ours.get("finish") else None,
+    }
+    return {
+        "create_time": message.created_at.timestamp(),
+        "status": "finished_successfully" if message.status == "complete" else "in_progress",
+        "weight": 1.0,
+        "recipient": "all",
+        "channel": ours.get("channel"),
+        "metadata": {name: value for name, value in theirs.items() if value is not None},
+    }

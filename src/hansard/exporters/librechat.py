@@ -1,0 +1,153 @@
+"""LibreChat's own export of a conversation, as a tree (`messagesTree`).
+
+LibreChat keeps a tool's result inside of the answer that called it. So an answer, its tool results and what follows
+them become one message, with the id of the last one. LibreChat imports one conversation a file; of several, an array is
+written, which Hansard imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from hansard import formats
+from hansard.exporters.exporter import ExportedConversation, TreeMessage
+from hansard.exporters.json_array import json_array
+from hansard.exporters.report import ExportReport
+from hansard.formats import parts
+from hansard.formats.dialogue import side_of
+from hansard.model import Message
+
+_ROOT = "00000000-0000-0000-0000-000000000000"
+
+Body = dict[str, Any]
+
+
+class LibreChat:
+    name = "librechat"
+    title = "LibreChat conversation, a whole tree"
+    media_type = "application/json"
+
+    async def write(
+        self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
+    ) -> AsyncIterator[bytes]:
+        objects = _objects(conversations, report)
+        first = await anext(objects, None)
+        second = await anext(objects, None)
+        if first is not None and second is None:
+            yield msgspec.json.encode(first) + b"\n"
+            return
+        async for piece in json_array(_chained(first, second, objects)):
+            yield piece
+
+
+async def _chained(first: Body | None, second: Body | None, others: AsyncIterator[Body]) -> AsyncIterator[Body]:
+    if first is not None:
+        yield first
+    if second is not None:
+        yield second
+    async for each in others:
+        yield each
+
+
+async def _objects(conversations: AsyncIterator[ExportedConversation], report: ExportReport) -> AsyncIterator[Body]:
+    async for each in conversations:
+        active = {message.id async for message in each.line()}
+        tree = _Tree([given async for given in each.tree()], active, report)
+        conversation = each.conversation
+        kept = {name: conversation.metadata[name] for name in ("endpoint", "options") if name in conversation.metadata}
+        yield {
+            "conversationId": conversation.id,
+            "title": conversation.title or "",
+            "branches": True,
+            "recursive": True,
+            "messagesTree": tree.children(None, _ROOT),
+        } | kept
+        report.wrote(tree.count)
+
+
+class _Tree:
+    def __init__(self, messages: list[TreeMessage], active: set[str], report: ExportReport) -> None:
+        self._report = report
+        self.count = len(messages)
+        self._children: dict[str | None, list[Message]] = {}
+        for each in messages:
+            self._children.setdefault(each.parent, []).append(each.message)
+        # Of messages that follow the same one, LibreChat shows the last.
+        for children in self._children.values():
+            children.sort(key=lambda message: message.id in active)
+
+    def children(self, parent: str | None, parent_id: str) -> list[Body]:
+        """The messages below one. Without recursion: a conversation may be long."""
+        found: list[Body] = []
+        waiting: list[tuple[Message, str, list[Body]]] = [
+            (message, parent_id, found) for message in reversed(self._children.get(parent, []))
+        ]
+        while waiting:
+            message, above, place = waiting.pop()
+            run = self._run(message)
+            if side_of(message.role) in ("system", "developer"):
+                self._report.lose("system message, for which LibreChat has no place", message.id)
+                inside, id = place, above
+            else:
+                id = run[-1].id
+                body = self._message(run, above)
+                place.append(body)
+                inside = body["children"]
+            waiting += [(child, id, inside) for child in reversed(self._children.get(run[-1].id, []))]
+        return found
+
+    def _run(self, message: Message) -> list[Message]:
+        """A message, with the tool results and the answer that follow it."""
+        run = [message]
+        while side_of(message.role) == "assistant" or side_of(run[-1].role) == "tool":
+            after = self._children.get(run[-1].id, [])
+            if len(after) != 1 or not _continues(run[-1], after[0]):
+                break
+            run.append(after[0])
+        return run
+
+    def _message(self, run: list[Message], parent_id: str) -> Body:
+        last = run[-1]
+        is_user = last.role == "user"
+        model = next((each.usage.model for each in reversed(run) if each.usage and each.usage.model), None)
+        content = self._content(run)
+        texts = [each["text"] for each in content if each["type"] == "text"]
+        return {
+            "messageId": last.id,
+            "parentMessageId": parent_id,
+            "text": "\n".join(texts),
+            "sender": "User" if is_user else model or "Assistant",
+            "isCreatedByUser": is_user,
+            "createdAt": last.created_at.isoformat(),
+            "unfinished": last.status != "complete",
+            "children": [],
+        } | ({} if is_user else {"model": model, "content": content})
+
+    def _content(self, run: list[Message]) -> list[Body]:
+        found: list[Body] = []
+        calls: dict[str, Body] = {}
+        for message in run:
+            for part in formats.read(message).parts:
+                match part:
+                    case parts.Text() | parts.Refusal():
+                        found.append({"type": "text", "text": part.text})
+                    case parts.Reasoning():
+                        found.append({"type": "think", "think": part.text})
+                    case parts.ToolCall():
+                        calls[part.id] = {"id": part.id, "name": part.name, "args": part.arguments}
+                        found.append({"type": "tool_call", "tool_call": calls[part.id]})
+                    case parts.ToolResult(id=id) if id in calls:
+                        calls[id]["output"] = parts.result_text(part)
+                    case parts.Document(text=str(text)):
+                        found.append({"type": "text", "text": text})
+                    case _:
+                        self._report.lose("content that LibreChat's export cannot hold", message.id)
+        return found
+
+
+def _continues(message: Message, after: Message) -> bool:
+    sides = side_of(message.role), side_of(after.role)
+    return sides in (("assistant", "tool"), ("tool", "tool"), ("tool", "assistant"))
