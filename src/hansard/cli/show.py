@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from hansard.cli import output
 from hansard.cli.context import Context, require_store
 from hansard.cli.table import print_table
-from hansard.cli.transcript import Transcript
+from hansard.cli.transcript import TranscriptPrinter
 from hansard.cli.values import pairs
 from hansard.model import Conversation, ConversationSort, Order, Page
 from hansard.rules import not_found
@@ -123,7 +123,7 @@ def show(
             return
         if not raw:
             _print_conversation(conversation)
-        transcript = Transcript()
+        transcript = TranscriptPrinter()
         for message in found:
             output.print_raw(message) if raw else transcript.print(message)
 
@@ -199,7 +199,7 @@ async def _watch(id: str, after: str | None, branch: str | None, context: Contex
         view = view if context.user is None else view.user(context.user)
         if await view.get_conversation(id) is None:
             raise not_found(id)
-        transcript = Transcript()
+        transcript = TranscriptPrinter()
         async for message in view.watch(id, after=after, branch=branch):
             if context.json:
                 output.print_json(message)

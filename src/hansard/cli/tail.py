@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from hansard.cli import output
 from hansard.cli.context import Context, require_store
-from hansard.cli.transcript import Transcript
+from hansard.cli.transcript import TranscriptPrinter
 
 if TYPE_CHECKING:
     from hansard.model import Conversation, Message
@@ -42,7 +42,7 @@ async def _tail(agent: str | None, context: Context) -> None:
     async with connect(context.url) as store:
         view = store if context.tenant is None else store.tenant(context.tenant)
         view = view if context.user is None else view.user(context.user)
-        transcripts: OrderedDict[str, Transcript] = OrderedDict()
+        transcripts: OrderedDict[str, TranscriptPrinter] = OrderedDict()
         shown = ""
         followed = _Tail(view, agent)
         output.print_note("waiting for messages; Ctrl-C ends")
@@ -54,7 +54,7 @@ async def _tail(agent: str | None, context: Context) -> None:
             if id != shown:
                 output.print_line(f"\n── {id} ──")
                 shown = id
-            transcripts.setdefault(id, Transcript()).print(message)
+            transcripts.setdefault(id, TranscriptPrinter()).print(message)
             transcripts.move_to_end(id)
             if len(transcripts) > _MOST_REMEMBERED:
                 transcripts.popitem(last=False)

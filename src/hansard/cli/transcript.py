@@ -25,7 +25,7 @@ Paragraph = tuple[str, str]
 """A style of Rich and a text."""
 
 
-class Transcript:
+class TranscriptPrinter:
     """Prints messages one after the other. Remembers the names of open tool calls, since few results carry one."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Transcript:
 
 def body_of(message: Message) -> str:
     """Returns the content as plain text."""
-    return "\n".join(text for _, text in Transcript().paragraphs(message))
+    return "\n".join(text for _, text in TranscriptPrinter().paragraphs(message))
 
 
 def _heading(message: Message) -> Text:

@@ -23,7 +23,7 @@ _KEPT = ("default_model_slug", "gizmo_id", "conversation_origin", "is_starred")
 Body = dict[str, Any]
 
 
-class ChatGpt:
+class ChatGptExporter:
     name = "chatgpt"
     title = "conversations.json as ChatGPT exports it, whole trees"
     media_type = "application/json"

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.exporters import training
+from hansard.exporters import training_data
 from hansard.exporters.exporter import ExportedConversation
 from hansard.exporters.report import ExportReport
 from hansard.formats.parts import arguments_of
@@ -22,23 +22,23 @@ _MARK = re.compile(r"<\|(?=im_start\||im_end\||im_sep\||endoftext\|)")
 class ChatMl:
     name = "chatml"
     title = "ChatML: {'text': '<|im_start|>…'} a line"
-    media_type = training.NDJSON
+    media_type = training_data.NDJSON
 
     async def write(
         self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
     ) -> AsyncIterator[bytes]:
         async for each in conversations:
-            messages = await training.chat(each, report)
+            messages = await training_data.chat(each, report)
             if messages is None:
                 continue
             turns = [_turn(message, report, each.conversation.id) for message in messages]
-            yield training.line({"text": "".join(turns)})
+            yield training_data.line({"text": "".join(turns)})
             report.wrote(len(messages))
 
 
 def _turn(message: dict[str, Any], report: ExportReport, id: str) -> str:
     role = "system" if message["role"] == "developer" else message["role"]
-    text = _plain(training.text_of(message, report, id))
+    text = _plain(training_data.text_of(message, report, id))
     if role == "tool":
         text = f"<tool_response>\n{text}\n</tool_response>"
     calls = [f"<tool_call>\n{_plain(_call(call))}\n</tool_call>" for call in message.get("tool_calls") or ()]

@@ -25,7 +25,7 @@ _ROOT = "00000000-0000-0000-0000-000000000000"
 Body = dict[str, Any]
 
 
-class LibreChat:
+class LibreChatExporter:
     name = "librechat"
     title = "LibreChat conversation, a whole tree"
     media_type = "application/json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from hansard.exporters import training
+from hansard.exporters import training_data
 from hansard.exporters.exporter import ExportedConversation
 from hansard.exporters.report import ExportReport
 
@@ -13,17 +13,17 @@ from hansard.exporters.report import ExportReport
 class OpenAi:
     name = "openai"
     title = "OpenAI fine-tuning: {'messages', 'tools'} a line"
-    media_type = training.NDJSON
+    media_type = training_data.NDJSON
 
     async def write(
         self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
     ) -> AsyncIterator[bytes]:
         async for each in conversations:
-            messages = await training.chat(each, report)
+            messages = await training_data.chat(each, report)
             if messages is None:
                 continue
             example: dict[str, Any] = {"messages": messages}
-            if tools := training.tools_of(each.conversation, messages):
+            if tools := training_data.tools_of(each.conversation, messages):
                 example["tools"] = tools
-            yield training.line(example)
+            yield training_data.line(example)
             report.wrote(len(messages))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from hansard.exporters import training
+from hansard.exporters import training_data
 from hansard.exporters.exporter import ExportedConversation, TreeMessage
 from hansard.exporters.report import ExportReport
 from hansard.model import Message
@@ -18,7 +18,7 @@ from hansard.model import Message
 class Preference:
     name = "preference"
     title = "preference pairs (DPO): {'input', 'preferred_output', 'non_preferred_output'} a line"
-    media_type = training.NDJSON
+    media_type = training_data.NDJSON
 
     async def write(
         self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
@@ -30,7 +30,7 @@ class Preference:
             active = {message.id async for message in each.line()}
             before = report.pairs
             for pair in _Pairs(each, tree, active, report).pairs():
-                yield training.line(pair)
+                yield training_data.line(pair)
                 report.pairs += 1
             if report.pairs > before:
                 report.wrote(len(tree))
@@ -60,7 +60,7 @@ class _Pairs:
             if not chosen:
                 self._report.lose("choice between answers on other branches", parent)
                 continue
-            messages = training.converted(self._path(parent), self._report)
+            messages = training_data.converted(self._path(parent), self._report)
             preferred = self._output(chosen[0])
             for other in answers:
                 rejected = None if other is chosen[0] else self._output(other)
@@ -69,7 +69,7 @@ class _Pairs:
 
     def _pair(self, messages: list[Any], preferred: list[Any], rejected: list[Any]) -> dict[str, Any]:
         given: dict[str, Any] = {"messages": messages}
-        if tools := training.tools_of(self._conversation, messages):
+        if tools := training_data.tools_of(self._conversation, messages):
             given["tools"] = tools
         return {"input": given, "preferred_output": preferred, "non_preferred_output": rejected}
 
@@ -82,7 +82,7 @@ class _Pairs:
         return found[::-1]
 
     def _output(self, answer: Message) -> list[Any] | None:
-        found = training.converted([answer], self._report)
+        found = training_data.converted([answer], self._report)
         if len(found) == 1 and "tool_calls" not in found[0]:
             return found
         self._report.lose("answer that is not one plain message", answer.id)

@@ -32,14 +32,14 @@ def exporters() -> tuple[Exporter, ...]:
     own: list[Exporter] = [
         openai.OpenAi(),
         preference.Preference(),
-        sharegpt.ShareGpt(),
+        sharegpt.ShareGptExporter(),
         chatml.ChatMl(),
         markdown.Markdown(),
         html.Html(),
         table.Csv(),
         parquet.Parquet(),
-        chatgpt.ChatGpt(),
-        librechat.LibreChat(),
+        chatgpt.ChatGptExporter(),
+        librechat.LibreChatExporter(),
     ]
     plugins: list[Exporter] = [point.load()() for point in entry_points(group=GROUP)]
     return (*own, *plugins)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.exporters import training
+from hansard.exporters import training_data
 from hansard.exporters.exporter import ExportedConversation
 from hansard.exporters.json_array import json_array
 from hansard.exporters.report import ExportReport
@@ -16,7 +16,7 @@ from hansard.formats.parts import arguments_of
 _SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-class ShareGpt:
+class ShareGptExporter:
     name = "sharegpt"
     title = "ShareGPT: an array of {'id', 'conversations': [{'from', 'value'}]}"
     media_type = "application/json"
@@ -32,19 +32,19 @@ async def _objects(
     conversations: AsyncIterator[ExportedConversation], report: ExportReport
 ) -> AsyncIterator[dict[str, Any]]:
     async for each in conversations:
-        messages = await training.chat(each, report)
+        messages = await training_data.chat(each, report)
         if messages is None:
             continue
         id = each.conversation.id
         made = {"id": id, "conversations": [turn for message in messages for turn in _turns(message, report, id)]}
-        if tools := training.tools_of(each.conversation, messages):
+        if tools := training_data.tools_of(each.conversation, messages):
             made["tools"] = msgspec.json.encode(tools).decode()
         yield made
         report.wrote(len(messages))
 
 
 def _turns(message: dict[str, Any], report: ExportReport, id: str) -> Iterator[dict[str, str]]:
-    text = training.text_of(message, report, id)
+    text = training_data.text_of(message, report, id)
     if text or not message.get("tool_calls"):
         yield {"from": _SPEAKERS.get(message["role"], "system"), "value": text}
     calls = [_call(call) for call in message.get("tool_calls") or ()]

@@ -66,19 +66,19 @@ class _Source:
         self._redaction = redaction
         self._transfer = TransferSource(store._view, selection.choice)
 
-    async def conversations(self) -> AsyncIterator[StoredConversation]:
+    async def conversations(self) -> AsyncIterator[SourceConversation]:
         await self._transfer.check()
         async for id in self._transfer.conversations():
             found = await self._transfer.image(id)
             # None: it was deleted since it was listed.
             if found is None or not self._selection.accepts(found.image.conversation):
                 continue
-            conversation = StoredConversation(self._store, self._transfer, found, self._redaction)
+            conversation = SourceConversation(self._store, self._transfer, found, self._redaction)
             if self._selection.model is None or await conversation.was_answered_by(self._selection.model):
                 yield conversation
 
 
-class StoredConversation:
+class SourceConversation:
     """A conversation of a store, as an `ExportedConversation`."""
 
     def __init__(self, store: Store, transfer: TransferSource, found: Numbered, redaction: Redaction | None) -> None:
