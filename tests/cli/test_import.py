@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from tests.cli.shell import Shell
-from tests.importers import exports
+import re
+import sys
+import time
 
+import pytest
+from tests.cli.shell import Shell
+from tests.importers import exports, more_exports
+
+from hansard.cli import output
 from hansard.errors import NotFound, ValidationError
 
 
@@ -18,10 +24,12 @@ def test_a_file_is_recognised_counted_and_stored_once(shell: Shell) -> None:
 
 
 def test_a_table_says_what_came_and_what_did_not(shell: Shell) -> None:
+    more_exports.chainlit_database(shell.folder)
+    done = shell("import", "chainlit.db")
+    assert "Chainlit: the database" in done.out
+    assert "not kept: element, whose file is in another storage, 1 time, as heron.png" in done.out
     exports.jsonl(shell.folder / "s1.jsonl", exports.claude_code_lines())
-    done = shell("import", "s1.jsonl")
-    assert "Claude Code transcripts" in done.out
-    assert "not kept: line of the type 'file-history-snapshot', 1 time" in done.out
+    assert re.search(r"lines of transcripts +7", shell("import", "s1.jsonl").out)
 
 
 def test_wrong_options_name_the_remedy(shell: Shell) -> None:
@@ -32,3 +40,27 @@ def test_wrong_options_name_the_remedy(shell: Shell) -> None:
     shell("append", "c", "user", "Hello")
     shell("export", "-o", "own.jsonl")
     assert "--dry-run" in shell.fails(ValidationError.exit_code, "import", "own.jsonl", "--dry-run")
+
+
+def test_a_server_is_named_by_its_url(shell: Shell) -> None:
+    said = shell.fails(ValidationError.exit_code, "import", "mysql://localhost/chats")
+    assert "a URL with postgresql, postgres, redis, rediss" in said
+
+
+def test_conversations_become_whose_the_caller_says(shell: Shell) -> None:
+    exports.chatgpt_zip(shell.folder / "export.zip")
+    shell("import", "export.zip", "--user", "ann", "--tenant", "acme", "--agent", "gpt")
+    found = shell("show", "chat-1", "--tenant", "acme", "--json").json["conversation"]
+    assert (found["user_id"], found["agent_id"]) == ("ann", "gpt")
+    shell.fails(NotFound.exit_code, "show", "chat-1")
+
+
+def test_a_bar_says_the_rate_and_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "160")
+    with output.progress_bar("importing chatgpt, kB", 1_000, shown=True, unit="kB") as move:
+        for done in (100, 200, 300):
+            time.sleep(0.02)
+            move(done)
+    assert re.search(r"300/1000.*[\d,]+ kB/s, done at \d\d:\d\d:\d\d", capsys.readouterr().err)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.importers import exports
+from tests.importers import exports, more_exports
 
 from hansard import connect
 from hansard.importers import ImportReport, importer_for, importer_named, importers, load, open_source
@@ -70,6 +70,24 @@ FILES: dict[str, tuple[str, Callable[[Path], Path], int, int, int]] = {
     "llm": ("llm", lambda folder: exports.llm_database(folder / "logs.db"), 1, 5, 0),
     "SQLiteSession": ("openai-agents", lambda folder: exports.agents_database(folder / "sessions.db"), 2, 4, 0),
     "LangChain": ("langchain", lambda folder: exports.langchain_database(folder / "history.db"), 1, 2, 0),
+    "opencode export": ("opencode", more_exports.opencode_export, 1, 4, 0),
+    "opencode storage": ("opencode", more_exports.opencode_storage, 1, 4, 0),
+    "opencode.db": ("opencode", more_exports.opencode_database, 1, 4, 0),
+    "Gemini Takeout": ("gemini-takeout", more_exports.gemini_zip, 2, 5, 0),
+    "Chainlit": ("chainlit", more_exports.chainlit_database, 1, 4, 0),
+    "Langfuse": ("langfuse", more_exports.langfuse_observations, 1, 6, 1),
+    "ModernPath": ("modernpath", more_exports.modernpath_file, 1, 2, 0),
+    "toolpack": (
+        "toolpack",
+        lambda folder: exports.jsonl(folder / "toolpack.jsonl", more_exports.toolpack_messages()),
+        1,
+        2,
+        0,
+    ),
+    "toolpack in SQLite": ("toolpack", more_exports.toolpack_database, 1, 2, 0),
+    "AI Dev Kit": ("ai-dev-kit", more_exports.ai_dev_kit_folder, 1, 4, 0),
+    "Makers": ("makers", more_exports.makers_file, 1, 2, 0),
+    "TPipe": ("tpipe", more_exports.tpipe_file, 1, 2, 0),
     "fine-tuning": ("openai-jsonl", lambda folder: exports.jsonl(folder / "train.jsonl", TUNED), 1, 2, 0),
     "ShareGPT": ("sharegpt", as_json(SHARED, "shared.json"), 1, 2, 0),
     "JSON Lines": ("jsonl", lambda folder: exports.jsonl(folder / "rows.jsonl", ROWS), 2, 3, 0),
@@ -77,7 +95,7 @@ FILES: dict[str, tuple[str, Callable[[Path], Path], int, int, int]] = {
 }
 
 
-async def imported(store: Store, path: Path, **options: Any) -> ImportReport:
+async def imported(store: Store, path: Path | str, **options: Any) -> ImportReport:
     source = open_source(path)
     try:
         importer = importer_for(source)
@@ -218,3 +236,107 @@ def test_an_unknown_file_says_what_was_looked_for(tmp_path: Path) -> None:
         importer_for(open_source(path))
     assert all(importer.name in str(error.value) for importer in importers())
     assert "--map" in str(error.value)
+
+
+async def test_a_tool_of_opencode_is_a_call_and_its_result(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, more_exports.opencode_export(tmp_path))
+        found = await store.get_messages("ses_1")
+        assert [(each.role, each.id) for each in found] == [
+            ("user", "msg_1"),
+            ("assistant", "msg_2.1"),
+            ("tool", "msg_2.2"),
+            ("assistant", "msg_2"),
+        ]
+        assert found[1].content[1] == {
+            "type": "tool_call",
+            "id": "call_1",
+            "name": "read",
+            "arguments": {"path": "heron.txt"},
+        }
+        assert found[3].usage is not None
+        assert (found[3].usage.model, found[3].usage.cost, found[3].usage.cached_tokens) == (
+            "claude-sonnet-5",
+            0.0125,
+            5,
+        )
+        page = await store.list_conversations(metadata={"project": "/home/ann/birds", "model": "claude-sonnet-5"})
+        assert [(each.title, each.metadata["cost"]) for each in page.items] == [("Herons", 0.0125)]
+        assert report.attachments == 1
+
+
+async def test_threads_of_gemini_are_guessed_by_time_and_say_so(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, more_exports.gemini_zip(tmp_path))
+        found = [each async for each in store.iter_conversations(metadata={"guessed_thread": True})]
+        assert sorted(each.title or "" for each in found) == ["And an egret?", "What is a heron?"]
+        (first,) = [each for each in found if each.title == "What is a heron?"]
+        assert await texts(store, first.id) == [
+            ("user", "What is a heron?"),
+            ("assistant", "A bird & a fisher:\n\n- grey\n\n- tall"),
+            ("user", "Where does it nest?"),
+        ]
+        assert report.losses["answer that Takeout leaves out"].count == 1
+
+
+async def test_chainlits_tools_owners_and_elements(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, more_exports.chainlit_database(tmp_path))
+        conversation = await store.get_conversation("cl-1")
+        assert conversation is not None
+        assert (conversation.user_id, conversation.title, conversation.metadata["tags"]) == ("ann", "Herons", ["birds"])
+        assert [message.role for message in await store.get_messages("cl-1")] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+        assert report.losses["element, whose file is in another storage"].example == "heron.png"
+
+
+async def test_what_generations_of_langfuse_share_is_stored_once(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, more_exports.langfuse_observations(tmp_path))
+        said = [await texts(store, "lf-1", branch.id) for branch in await store.list_branches("lf-1")]
+        assert sorted(each[-1][1] for each in said) == ["In trees.", "No idea."]
+        assert [len(each) for each in said] in ([5, 3], [3, 5])
+        assert (await texts(store, "lf-1"))[-1] == ("assistant", "No idea.")
+        assert report.losses["observation of the type 'SPAN'"].count == 1
+        last = (await store.get_messages("lf-1", last=1))[0]
+        assert last.usage is not None
+        assert (last.usage.model, last.usage.output_tokens) == ("gpt-5", 3)
+
+
+async def test_what_the_seeds_stores_keep_is_kept(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        await imported(store, more_exports.modernpath_file(tmp_path))
+        conversation = await store.get_conversation("mp-1")
+        assert conversation is not None
+        assert (conversation.user_id, conversation.audit_id, conversation.agent_id) == ("7", "100", "helper")
+        answer = (await store.get_messages("mp-1"))[1]
+        assert (answer.text, answer.trace_id, answer.sources[0].document_name) == ("A bird.", "t-1", "Birds")
+
+        await imported(store, more_exports.toolpack_database(tmp_path))
+        asked = (await store.get_messages("C042"))[0]
+        assert asked.participant is not None
+        assert (asked.participant.display_name, asked.scope, asked.mentions) == ("Ann", "thread", ("helper",))
+
+        await imported(store, more_exports.ai_dev_kit_folder(tmp_path))
+        (found,) = (await store.list_conversations(agent_id="guide")).items
+        assert (found.id, found.title, found.metadata["level"]) == ("unity-1", "Herons", "3")
+        assert [message.role for message in await store.get_messages("unity-1")] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+
+        await imported(store, more_exports.makers_file(tmp_path))
+        made = await store.get_conversation("mk-1")
+        assert made is not None
+        assert (made.title, made.metadata["summary"]) == ("Herons", "Birds")
+
+        report = await imported(store, more_exports.tpipe_file(tmp_path))
+        asked, answer = await store.get_messages("tpipe-1")
+        assert (asked.content[1]["media_type"], answer.role, answer.text) == ("image/png", "agent", "A bird.")
+        assert report.attachments == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from hansard.errors import ValidationError
 
 if TYPE_CHECKING:
     from hansard.importers import Importer, ImportReport, ImportSource
+    from hansard.importers.load import Progress
     from hansard.store import Store
 
 _SIGN = b'{"hansard":'
@@ -28,7 +31,7 @@ def is_own_export(path: Path) -> bool:
 
 
 def import_foreign(
-    path: Path,
+    path: Path | str,
     context: Context,
     *,
     importer: str | None,
@@ -69,21 +72,40 @@ async def _import(
     report = ImportReport(importer.name)
     # A dry run must not make a store that is missing.
     url = "memory://" if dry and is_missing(context.url) else context.url
-    total = sum(source.size(name) for name in source.names())
-    with output.progress_bar(f"importing {importer.name}, kB", total // 1000, shown=not context.json) as move:
+    with _progress(source, report, context) as progress:
+        async with connect(url) as store:
+            conversations = importer.read(source, report)
+            return await load(
+                _view(store, context),
+                conversations,
+                report,
+                owner=Owner(agent_id=agent),
+                dry_run=dry,
+                strict=strict,
+                progress=progress,
+            )
+
+
+@contextmanager
+def _progress(source: ImportSource, report: ImportReport, context: Context) -> Iterator[Progress]:
+    """A bar by what was read of the files. A database does not say how much it has: there, messages are counted."""
+    with source.tables() as database:
+        is_database = database is not None or not source.names()
+    total = None if is_database else sum(source.size(name) for name in source.names()) // 1000
+    unit = "messages" if is_database else "kB"
+    what = f"importing {report.source}, {unit}"
+    with output.progress_bar(what, total, shown=not context.json, unit=unit) as move:
         read = 0
 
         def moved(count: int) -> None:
             nonlocal read
             read += count
-            move(min(read, total) // 1000)
+
+        def stored(report: ImportReport) -> None:
+            move(report.messages if total is None else min(read // 1000, total))
 
         source.moved = moved
-        async with connect(url) as store:
-            conversations = importer.read(source, report)
-            return await load(
-                _view(store, context), conversations, report, owner=Owner(agent_id=agent), dry_run=dry, strict=strict
-            )
+        yield stored
 
 
 def _view(store: Store, context: Context) -> Store:
@@ -105,6 +127,7 @@ def _print(report: ImportReport, importer: Importer, context: Context, *, dry: b
             ("messages", report.messages),
             ("other branches", report.branches),
             ("attachments", report.attachments),
+            *([("lines of transcripts", report.lines)] if report.lines else []),
         ]
     )
     for what, loss in report.losses.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -213,7 +213,8 @@ OnProgress = Callable[[int], None]
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None, *, shown: bool) -> Iterator[OnProgress]:
+def progress_bar(what: str, total: int | None, *, shown: bool, unit: str = "") -> Iterator[OnProgress]:
+    """A bar with the time that is left. With a `unit`, also the rate, and the time at which it will end."""
     if not shown or not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -221,6 +222,21 @@ def progress_bar(what: str, total: int | None, *, shown: bool) -> Iterator[OnPro
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
+    more = (TextColumn("{task.fields[pace]}"),) if unit else ()
+    with Progress(*columns, *more, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total, pace="")
+
+        def move(done: int) -> None:
+            progress.update(task, completed=done)
+            speed, left = progress.tasks[0].speed, progress.tasks[0].time_remaining
+            progress.update(task, pace=_pace(speed, left, unit))
+
+        yield move
+
+
+def _pace(speed: float | None, left: float | None, unit: str) -> str:
+    """The rate and the end of some work, such as `1,250 kB/s, done at 14:05:20`."""
+    if speed is None:
+        return ""
+    end = "" if left is None else f", done at {datetime.now().astimezone() + timedelta(seconds=left):%H:%M:%S}"
+    return f"{speed:,.0f} {unit}/s{end}"

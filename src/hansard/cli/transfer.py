@@ -142,7 +142,9 @@ def _output_file(path: Path | None, force: bool) -> Iterator[IO[bytes]]:
 
 
 def import_(
-    file: Annotated[str, Parameter(help="A file, a folder or a zip file; '-' reads an export from stdin.")],
+    file: Annotated[
+        str, Parameter(help="A file, a folder, a zip file or a server's URL; '-' reads an export from stdin.")
+    ],
     /,
     *,
     source: Annotated[
@@ -171,10 +173,12 @@ def import_(
     were conflicts. A missing store is created.
     """
     path = None if file == STDIN else Path(file)
-    if path is not None and not path.exists():
+    is_url = "://" in file
+    if path is not None and not is_url and not path.exists():
         raise NotFound(f"there is no file or folder {file}")
-    if path is not None and (source is not None or not is_own_export(path)):
-        return import_foreign(path, context, importer=source, fields=fields, agent=agent, dry=dry_run, strict=strict)
+    if path is not None and (is_url or source is not None or not is_own_export(path)):
+        given = file if is_url else path
+        return import_foreign(given, context, importer=source, fields=fields, agent=agent, dry=dry_run, strict=strict)
     if agent or dry_run or strict or fields:
         raise ValidationError("--agent, --dry-run, --strict and --map are for other programs' files, not for an export")
     with context.open(create=True) as store, _lines(path, context) as lines, _resumable():

@@ -12,6 +12,8 @@ from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 from hansard.importers.transcripts import Transcript
 from hansard.model import Message
+from hansard.store import Store
+from hansard.store.records import Put
 
 
 class ForeignMessage(Struct, frozen=True, gc=False):
@@ -22,6 +24,24 @@ class ForeignMessage(Struct, frozen=True, gc=False):
 
     message: Message
     parent: str | None
+
+
+class ForeignRating(Struct, frozen=True):
+    """What somebody thought of a message, from -1 (bad) to 1 (good)."""
+
+    message: str
+    value: float
+    comment: str | None = None
+
+
+class ConversationWriter(Protocol):
+    """A conversation that has a way of its own into a store, such as a LangGraph thread with its checkpoints."""
+
+    def count(self) -> int:
+        """How many messages it has."""
+
+    async def write(self, store: Store, user_id: str | None) -> None:
+        """Stores what is not stored yet, for this owner."""
 
 
 class ForeignConversation(Struct, frozen=True, kw_only=True):
@@ -39,8 +59,14 @@ class ForeignConversation(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     user_id: str | None = None
     agent_id: str | None = None
+    audit_id: str | None = None
     transcript: Transcript | None = None
     """All lines of the file, where the foreign program needs the file to go on."""
+    records: list[Put] = []
+    """Records of the conversation, for an adapter that continues it. Those that exist already stay as they are."""
+    ratings: list[ForeignRating] = []
+    writer: ConversationWriter | None = None
+    """Stores the conversation instead of `messages`, where it is more than messages."""
 
 
 class Importer(Protocol):

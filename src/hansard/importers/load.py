@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from hansard.errors import Conflict, QuotaExceeded, ValidationError
-from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.importer import ConversationWriter, ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines
 from hansard.model import MAIN, Conversation, Message
@@ -80,6 +80,12 @@ class _Loading:
     async def count(self) -> None:
         """What `run` would do, without doing it."""
         found = await self._store.get_conversation(self._given.id)
+        if self._given.writer is not None:
+            self._is_new = found is None
+            grown = max(0, self._given.writer.count() - (found.message_count if found is not None else 0))
+            self._report.messages += grown
+            self._note(grown)
+            return
         if found is not None:
             await self._find_stored(found)
         missing = [each for each in self._messages.values() if each.message.id not in self._branch_of]
@@ -89,6 +95,9 @@ class _Loading:
 
     async def run(self) -> None:
         found = await self._store.get_conversation(self._given.id)
+        if self._given.writer is not None:
+            await self._run_writer(self._given.writer, found)
+            return
         if found is not None:
             await self._find_stored(found)
         before = self._report.messages
@@ -105,8 +114,25 @@ class _Loading:
             await self._activate()
             if found is not None:
                 await self._describe(found)
+        if self._given.records:
+            await self._put_records()
         if self._given.transcript is not None:
             self._report.lines += await store_lines(self._store, self._given.id, self._given.transcript)
+
+    async def _run_writer(self, writer: ConversationWriter, found: Conversation | None) -> None:
+        self._is_new = found is None
+        await writer.write(self._store, self._owner.user_id or self._given.user_id)
+        now = await self._store.get_conversation(self._given.id)
+        stored = (now.message_count if now else 0) - (found.message_count if found else 0)
+        self._report.messages += max(0, stored)
+        self._note(stored)
+        if now is not None:
+            await self._describe(now)
+
+    async def _put_records(self) -> None:
+        for record in self._given.records:
+            if await self._store.records.get(record.namespace, record.key) is None:
+                await self._store.records.write([record])
 
     async def take_back(self) -> None:
         """Removes a conversation that was made by this import and got no message."""
@@ -190,6 +216,7 @@ class _Loading:
             given.id,
             user_id=self._owner.user_id or given.user_id,
             agent_id=self._owner.agent_id or given.agent_id,
+            audit_id=given.audit_id,
             title=given.title or given.first_words,
             metadata=given.metadata,
             created_at=_earlier(given.created_at, datetime.now(UTC)),

@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import IO, cast
 
 from hansard.errors import NotFound, ValidationError
+from hansard.importers.database import ForeignDatabase, PostgresDatabase, SqliteDatabase
+from hansard.urls import shown
 
 HEAD = 64 << 10
 """Bytes that an importer looks at to recognise a file."""
@@ -20,14 +22,19 @@ _MOST_RATIO = 200
 _MOST_FREE = 64 << 20
 """Bytes that a member may have whatever its ratio is."""
 
+_SERVERS = ("postgresql", "postgres", "redis", "rediss")
+
 Move = Callable[[int], None]
 """Called with how many bytes were read, for a progress bar."""
 
 
 class ImportSource(ABC):
-    """Named files. A single file is a source of one."""
+    """Named files. A single file is a source of one, and a database on a server of none."""
 
-    def __init__(self, path: Path) -> None:
+    is_trusted = True
+    """False for what somebody else has uploaded: no code of its choosing may run, whatever its format allows."""
+
+    def __init__(self, path: Path | str) -> None:
         self.path = path
         self.moved: Move = lambda _: None
 
@@ -77,9 +84,26 @@ class ImportSource(ABC):
     def is_database(self, name: str) -> bool:
         return self.head(name).startswith(b"SQLite format 3\x00")
 
+    @contextmanager
+    def tables(self) -> Iterator[ForeignDatabase | None]:
+        """The database that the source consists of; None if it is something else."""
+        names = self.names()
+        if len(names) == 1 and self.is_database(names[0]):
+            with self.database(names[0]) as connection:
+                yield SqliteDatabase(connection)
+        else:
+            yield None
+
+    def has_table(self, table: str, *columns: str) -> bool:
+        """Whether the source is a database that has this table with these columns."""
+        with self.tables() as database:
+            return database is not None and set(columns) <= database.columns(table)
+
 
 def open_source(path: str | Path) -> ImportSource:
-    """The source at a path: a folder, a zip file, or any other file."""
+    """The source at a path: a folder, a zip file, or any other file. The URL of a server is a source too."""
+    if isinstance(path, str) and "://" in path:
+        return ServerSource(path)
     path = Path(path)
     if path.is_dir():
         return FolderSource(path)
@@ -88,7 +112,47 @@ def open_source(path: str | Path) -> ImportSource:
     return ZipSource(path) if zipfile.is_zipfile(path) else FileSource(path)
 
 
-class FileSource(ImportSource):
+class ServerSource(ImportSource):
+    """A PostgreSQL or Redis server, by its URL. It has no files."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(shown(url))
+        self.url = url
+        self.scheme = url.partition(":")[0].lower()
+        if self.scheme not in _SERVERS:
+            raise ValidationError(f"cannot import from {self.path}: a file, or a URL with {', '.join(_SERVERS)}")
+
+    def names(self) -> list[str]:
+        return []
+
+    def size(self, name: str) -> int:
+        raise NotFound(f"{self.path} has no file {name!r}")
+
+    def _open(self, name: str) -> IO[bytes]:
+        raise NotFound(f"{self.path} has no file {name!r}")
+
+    def local_path(self, name: str) -> Path:
+        raise NotFound(f"{self.path} has no file {name!r}")
+
+    @contextmanager
+    def tables(self) -> Iterator[ForeignDatabase | None]:
+        if not self.scheme.startswith("postgres"):
+            yield None
+            return
+        database = PostgresDatabase(self.url)
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+class _PathSource(ImportSource):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path: Path = path
+
+
+class FileSource(_PathSource):
     def names(self) -> list[str]:
         return [self.path.name]
 
@@ -102,7 +166,7 @@ class FileSource(ImportSource):
         return self.path
 
 
-class FolderSource(ImportSource):
+class FolderSource(_PathSource):
     def names(self) -> list[str]:
         found = (path for path in self.path.rglob("*") if path.is_file() and not path.is_symlink())
         return sorted(path.relative_to(self.path).as_posix() for path in found)
@@ -120,7 +184,7 @@ class FolderSource(ImportSource):
         return path
 
 
-class ZipSource(ImportSource):
+class ZipSource(_PathSource):
     """A zip file. Members whose names climb out, that are encrypted or unpack to far too much are refused."""
 
     def __init__(self, path: Path) -> None:

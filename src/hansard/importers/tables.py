@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import csv
 import io
-import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import IO, Any
-
-from msgspec import json
 
 from hansard.errors import ValidationError
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
+from hansard.importers.row_sorter import RowSorter
 from hansard.importers.source import ImportSource
 from hansard.importers.values import time
 from hansard.model import NOT_YET, Message
@@ -38,11 +35,6 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 """What each field of a message is called in rows, the most usual name first."""
 _ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant", "gpt": "assistant"}
 _LONGEST_FIELD = 64 << 20
-
-_TABLE = """
-CREATE TABLE rows (number INTEGER PRIMARY KEY, conversation TEXT NOT NULL, row BLOB NOT NULL);
-CREATE INDEX by_conversation ON rows (conversation, number);
-"""
 
 
 class Table:
@@ -70,19 +62,14 @@ class Table:
         )
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
-        with TemporaryDirectory(prefix="hansard-import-") as folder:
-            connection = sqlite3.connect(f"{folder}/rows.db", isolation_level=None)
-            try:
-                connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLE}")
-                for name in self._files(source):
-                    with source.open(name) as file:
-                        self._sort_in(connection, name, file, report)
-                yield from self._conversations(connection)
-            finally:
-                connection.close()
+        with RowSorter() as sorter:
+            for name in self._files(source):
+                with source.open(name) as file:
+                    self._sort_in(sorter, name, file, report)
+            for id, rows in sorter.conversations():
+                yield self._conversation(id, rows)
 
-    def _sort_in(self, connection: sqlite3.Connection, name: str, file: IO[bytes], report: ImportReport) -> None:
-        connection.execute("BEGIN")
+    def _sort_in(self, sorter: RowSorter, name: str, file: IO[bytes], report: ImportReport) -> None:
         stem = PurePosixPath(name).stem
         for number, row in enumerate(self._rows(file), 1):
             where = f"{name}, row {number}"
@@ -92,11 +79,7 @@ class Table:
                 missing = "role" if self._field(row, "role") is None else "content"
                 report.complain(where, f"it has no {missing}: its fields are {', '.join(row)}. Say which with --map")
             else:
-                conversation = str(self._value(row, "conversation") or stem)
-                connection.execute(
-                    "INSERT INTO rows (conversation, row) VALUES (?, ?)", (conversation, json.encode(row))
-                )
-        connection.execute("COMMIT")
+                sorter.add(str(self._value(row, "conversation") or stem), row)
 
     def _rows(self, file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
         """Each row, or what is wrong with it."""
@@ -109,21 +92,16 @@ class Table:
         for element in json_stream.lines(file):
             yield element.value if isinstance(element.value, dict) else element.problem or "it is not an object"
 
-    def _conversations(self, connection: sqlite3.Connection) -> Iterator[ForeignConversation]:
-        for (id,) in connection.execute("SELECT DISTINCT conversation FROM rows ORDER BY conversation").fetchall():
-            found = connection.execute("SELECT number, row FROM rows WHERE conversation = ? ORDER BY number", (id,))
-            yield self._conversation(id, [(number, json.decode(row)) for number, row in found])
-
-    def _conversation(self, id: str, rows: list[tuple[int, dict[str, Any]]]) -> ForeignConversation:
+    def _conversation(self, id: str, rows: list[dict[str, Any]]) -> ForeignConversation:
         messages: list[ForeignMessage] = []
         before: str | None = None
-        is_tree = any(self._value(row, "parent") for _, row in rows)
-        for place, (_, row) in enumerate(rows, 1):
+        is_tree = any(self._value(row, "parent") for row in rows)
+        for place, row in enumerate(rows, 1):
             message = self._message(row, f"{place}")
             parent = (self._value(row, "parent") or None) if is_tree else before
             messages.append(ForeignMessage(message, None if parent is None else str(parent)))
             before = message.id
-        first = rows[0][1]
+        first = rows[0]
         return ForeignConversation(
             id=id,
             messages=messages,

@@ -32,6 +32,8 @@ def count(value: object) -> int:
 def time(value: object) -> datetime | None:
     """Seconds or milliseconds since 1970, or ISO 8601. None for anything else, and for times that no calendar has."""
     try:
+        if isinstance(value, datetime):
+            return value if value.tzinfo else value.replace(tzinfo=UTC)
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             return datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
         if isinstance(value, str) and value:
@@ -67,3 +69,15 @@ def sides(given: Iterable[tuple[str, parts.AnyPart]]) -> list[tuple[str, list[pa
             found.append((role, []))
         found[-1][1].append(part)
     return found
+
+
+def data_url_part(url: str, media_type: str, name: str | None = None) -> parts.AnyPart | None:
+    """The attachment of a `data:` URL; None for any other URL and for what is not base64."""
+    head, comma, body = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return None
+    try:
+        data = base64.b64decode(body, validate=True)
+    except ValueError:
+        return None
+    return media_part(data, media_type or head[5:].partition(";")[0] or "application/octet-stream", name)

@@ -1,0 +1,128 @@
+"""Google ADK: the database of `SqliteSessionService` or `DatabaseSessionService`, in SQLite or PostgreSQL.
+
+Events become messages of the format `adk`, and sessions go on under Hansard's session service, with their state. Tables
+of the first generation keep parts of an event as Python pickles, which are not read: only content, author and time are
+taken from those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hansard.importers.database import ForeignDatabase, json_of
+from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.report import ImportReport
+from hansard.importers.source import ImportSource
+from hansard.importers.values import count, items, mapping, text, time
+from hansard.model import NOT_YET, Message, Participant, Usage
+from hansard.store.records import Put
+
+_FIRST_GENERATION = ("id", "session_id", "author", "content")
+_SESSIONS = "adk-sessions"
+
+
+class AdkDatabase:
+    name = "adk"
+    title = "Google ADK: the database of its session service"
+
+    def recognises(self, source: ImportSource) -> bool:
+        with source.tables() as database:
+            if database is None or not {"app_name", "user_id", "state"} <= database.columns("sessions"):
+                return False
+            columns = database.columns("events")
+            return "event_data" in columns or set(_FIRST_GENERATION) <= columns
+
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
+        with source.tables() as database:
+            assert database is not None
+            _report_shared_state(database, report)
+            is_first = "event_data" not in database.columns("events")
+            query = "SELECT app_name, user_id, id, state, create_time FROM sessions ORDER BY create_time, id"
+            used: set[str] = set()
+            for row in list(database.rows(query)):
+                yield _session(database, row, used, report, is_first=is_first)
+
+
+def _report_shared_state(database: ForeignDatabase, report: ImportReport) -> None:
+    for table, what in (("app_states", "state of an app"), ("user_states", "state of a user")):
+        for row in database.rows(f"SELECT * FROM {table}") if database.columns(table) else ():
+            if mapping(json_of(row[-2])):
+                report.lose(f"{what}, which no session owns", str(row)[:120])
+
+
+def _session(
+    database: ForeignDatabase, row: Sequence[Any], used: set[str], report: ImportReport, *, is_first: bool
+) -> ForeignConversation:
+    app, user, id, state, created_at = row
+    conversation_id = id if id not in used else f"{app}/{user}/{id}"
+    used.add(conversation_id)
+    place = (app, user, id)
+    found = [*(_old_events if is_first else _events)(database, place, report)]
+    parents = [None, *(message.id for message in found)]
+    record = {"conversation_id": conversation_id, "state": mapping(json_of(state)), "applied": len(found), "said": {}}
+    return ForeignConversation(
+        id=conversation_id,
+        messages=[ForeignMessage(message, parent) for message, parent in zip(found, parents, strict=False)],
+        created_at=time(created_at),
+        user_id=user,
+        agent_id=app,
+        metadata={"imported_from": "adk", "adk_app": app},
+        records=[Put((_SESSIONS, app, user), id, record, conversation_id=conversation_id)],
+    )
+
+
+def _events(database: ForeignDatabase, place: Sequence[str], report: ImportReport) -> Iterator[Message]:
+    query = (
+        "SELECT id, event_data, timestamp FROM events WHERE app_name = ? AND user_id = ? AND session_id = ? "
+        "ORDER BY timestamp, id"
+    )
+    for id, body, at in database.rows(query, *place):
+        event = json_of(body)
+        if isinstance(event, dict):
+            yield _message(id, {"id": id} | event, at)
+        else:
+            report.complain(f"session {place[2]!r}, event {id!r}", "its data are not a JSON object")
+
+
+def _old_events(database: ForeignDatabase, place: Sequence[str], report: ImportReport) -> Iterator[Message]:
+    query = (
+        "SELECT id, invocation_id, author, content, timestamp FROM events "
+        "WHERE app_name = ? AND user_id = ? AND session_id = ? ORDER BY timestamp, id"
+    )
+    for id, invocation, author, content, at in database.rows(query, *place):
+        event = {"id": id, "invocation_id": invocation, "author": author, "timestamp": _seconds(at)}
+        body = json_of(content)
+        report.lose("actions of an event, which are a Python pickle", f"session {place[2]!r}, event {id!r}")
+        yield _message(id, event | ({"content": body} if isinstance(body, dict) else {}), at)
+
+
+def _message(id: str, event: dict[str, Any], at: object) -> Message:
+    author = text(event.get("author"))
+    parts = [mapping(part) for part in items(mapping(event.get("content")).get("parts"))]
+    answers = any("function_response" in part or "functionResponse" in part for part in parts)
+    calls = any("function_call" in part or "functionCall" in part for part in parts)
+    role = "tool" if answers and not calls else "user" if author == "user" else "assistant"
+    spent = mapping(event.get("usage_metadata")) or mapping(event.get("usageMetadata"))
+    return Message(
+        role,
+        event,
+        id,
+        format="adk",
+        participant=Participant("agent", author) if author not in ("", "user") else None,
+        created_at=time(event.get("timestamp")) or time(at) or NOT_YET,
+        usage=Usage(
+            model=text(event.get("model_version")) or None,
+            input_tokens=count(spent.get("prompt_token_count")),
+            output_tokens=count(spent.get("candidates_token_count")),
+            cached_tokens=count(spent.get("cached_content_token_count")),
+            reasoning_tokens=count(spent.get("thoughts_token_count")),
+        )
+        if spent
+        else None,
+    )
+
+
+def _seconds(value: object) -> float | None:
+    found = time(value)
+    return None if found is None else found.timestamp()

@@ -1,0 +1,180 @@
+"""opencode: what `opencode export` prints, its storage folder, or its database.
+
+All three hold the same objects: a session, its messages, and the parts of each message. A tool's part holds the call
+and its result; these are split, so that each result follows its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from hansard.formats import parts
+from hansard.importers import json_stream
+from hansard.importers.database import ForeignDatabase, json_of
+from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.report import ImportReport
+from hansard.importers.row_sorter import RowSorter
+from hansard.importers.source import ImportSource
+from hansard.importers.values import content_of, count, data_url_part, items, mapping, sides, text, time
+from hansard.model import NOT_YET, Message, Usage
+
+_PASSED_OVER = ("step-start", "step-finish", "snapshot", "patch", "agent", "compaction", "retry")
+"""Parts about an agent's work that say nothing."""
+
+
+class Opencode:
+    name = "opencode"
+    title = "opencode: `opencode export`, its storage folder, or opencode.db"
+
+    def recognises(self, source: ImportSource) -> bool:
+        if source.has_table("part", "message_id", "session_id", "data"):
+            return True
+        names = source.names()
+        if len(names) == 1 and names[0].endswith(".json"):
+            head = source.head(names[0])
+            return b'"info"' in head and b'"sessionID"' in head and b'"parts"' in head
+        return any(_kind(name) == "session" for name in names) and any(_kind(name) == "part" for name in names)
+
+    def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
+        with source.tables() as database:
+            if database is not None:
+                yield from _database(database, report)
+                return
+        names = source.names()
+        if any(_kind(name) == "part" for name in names):
+            yield from _folder(source, report)
+            return
+        for name in names:
+            for _, given in json_stream.array_objects(source, name, report, "session"):
+                yield _conversation(mapping(given.get("info")), items(given.get("messages")), report)
+
+
+def _kind(name: str) -> str:
+    """`session`, `message` or `part`: the folder below `storage` that a file is in."""
+    folders = PurePosixPath(name).parts[:-1]
+    return next((each for each in reversed(folders) if each in ("session", "message", "part")), "")
+
+
+def _folder(source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
+    """`session/<project>/<id>.json`, `message/<session>/<id>.json` and `part/<message>/<id>.json`."""
+    with RowSorter() as sorter:
+        sessions: list[dict[str, Any]] = []
+        for name in source.named(".json"):
+            for _, given in json_stream.array_objects(source, name, report, "object"):
+                if _kind(name) == "session":
+                    sessions.append(given)
+                elif _kind(name) == "message":
+                    sorter.add(f"message {text(given.get('sessionID'))}", given)
+                elif _kind(name) == "part":
+                    sorter.add(f"part {text(given.get('messageID'))}", given)
+        for session in sessions:
+            messages = [each for _, each in sorter.places(f"message {text(session.get('id'))}")]
+            whole = [
+                {"info": each, "parts": [part for _, part in sorter.places(f"part {text(each.get('id'))}")]}
+                for each in messages
+            ]
+            yield _conversation(session, whole, report)
+
+
+def _database(database: ForeignDatabase, report: ImportReport) -> Iterator[ForeignConversation]:
+    columns = database.columns("session")
+    about = [each for each in ("id", "title", "directory", "time_created", "time_archived") if each in columns]
+    for row in list(database.rows(f"SELECT {', '.join(about)} FROM session ORDER BY id")):
+        given = dict(zip(about, row, strict=True))
+        time_of = {"created": given.get("time_created"), "archived": given.get("time_archived")}
+        messages = []
+        query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY id"
+        for id, data in list(database.rows(query, given["id"])):
+            pieces = database.rows("SELECT id, data FROM part WHERE message_id = ? ORDER BY id", id)
+            found = [{"id": part_id} | mapping(json_of(body)) for part_id, body in pieces]
+            messages.append({"info": {"id": id} | mapping(json_of(data)), "parts": found})
+        yield _conversation(given | {"time": time_of}, messages, report)
+
+
+def _conversation(session: dict[str, Any], given: list[Any], report: ImportReport) -> ForeignConversation:
+    ordered = sorted(map(mapping, given), key=lambda each: text(mapping(each.get("info")).get("id")))
+    found: list[ForeignMessage] = []
+    before: str | None = None
+    for each in ordered:
+        for message in _messages(mapping(each.get("info")), items(each.get("parts")), report):
+            found.append(ForeignMessage(message, before))
+            before = message.id
+    times = mapping(session.get("time"))
+    used = [each.message.usage for each in found if each.message.usage is not None]
+    models = [usage.model for usage in used if usage.model]
+    cost = round(sum(usage.cost for usage in used), 6)
+    about = {
+        "project": text(session.get("directory")),
+        "model": models[-1] if models else "",
+        "cost": cost,
+        "parent": text(session.get("parentID")),
+    }
+    return ForeignConversation(
+        id=text(session.get("id")),
+        messages=found,
+        title=text(session.get("title")) or None,
+        created_at=time(times.get("created")),
+        archived_at=time(times.get("archived")),
+        agent_id="opencode",
+        metadata={"imported_from": "opencode"} | {name: value for name, value in about.items() if value},
+    )
+
+
+def _messages(info: dict[str, Any], given: list[Any], report: ImportReport) -> Iterator[Message]:
+    role, id = text(info.get("role")) or "assistant", text(info.get("id"))
+    ordered = sorted(map(mapping, given), key=lambda part: text(part.get("id")))
+    groups = sides(piece for part in ordered for piece in _pieces(part, role, report)) or [
+        (role, [parts.Text(text="")])
+    ]
+    tokens = mapping(info.get("tokens"))
+    cost = info.get("cost")
+    usage = Usage(
+        model=text(info.get("modelID")) or None,
+        input_tokens=count(tokens.get("input")),
+        output_tokens=count(tokens.get("output")),
+        reasoning_tokens=count(tokens.get("reasoning")),
+        cached_tokens=count(mapping(tokens.get("cache")).get("read")),
+        cost=float(cost) if isinstance(cost, int | float) else 0.0,
+    )
+    for number, (side, pieces) in enumerate(groups, 1):
+        content, format = content_of(pieces)
+        is_last = number == len(groups)
+        yield Message(
+            side,
+            content,
+            id if is_last else f"{id}.{number}",
+            format=format,
+            created_at=time(mapping(info.get("time")).get("created")) or NOT_YET,
+            status="interrupted" if is_last and info.get("error") else "complete",
+            usage=usage if is_last and role == "assistant" else None,
+        )
+
+
+def _pieces(part: dict[str, Any], role: str, report: ImportReport) -> Iterator[tuple[str, parts.AnyPart]]:
+    kind = text(part.get("type"))
+    if kind == "text" and text(part.get("text")):
+        yield role, parts.Text(text=part["text"])
+    elif kind == "reasoning":
+        yield role, parts.Reasoning(text=text(part.get("text")))
+    elif kind == "tool":
+        yield from _tool(part)
+    elif kind == "file":
+        found = data_url_part(text(part.get("url")), text(part.get("mime")), text(part.get("filename")) or None)
+        if found is not None:
+            report.attachments += 1
+            yield role, found
+        else:
+            report.lose("file that is only named", text(part.get("url")) or str(part)[:120])
+    elif kind not in ("text", *_PASSED_OVER):
+        report.lose(f"part of the kind {kind!r}", str(part)[:120])
+
+
+def _tool(part: dict[str, Any]) -> Iterator[tuple[str, parts.AnyPart]]:
+    state, call = mapping(part.get("state")), text(part.get("callID")) or text(part.get("id"))
+    name, status = text(part.get("tool")), text(state.get("status"))
+    yield "assistant", parts.ToolCall(id=call, name=name, arguments=state.get("input") or {})
+    if status in ("completed", "error"):
+        output = state.get("output") if status == "completed" else state.get("error")
+        yield "tool", parts.ToolResult(id=call, output=output or "", is_error=status == "error", name=name or None)

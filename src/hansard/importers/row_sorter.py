@@ -1,0 +1,59 @@
+"""Rows of a file sorted into conversations, in bounded memory: by a temporary database, which is removed afterwards."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+from msgspec import json
+
+_TABLE = """
+PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+CREATE TABLE rows (number INTEGER PRIMARY KEY, conversation TEXT NOT NULL, place REAL NOT NULL, row BLOB NOT NULL);
+"""
+_INDEX = "CREATE INDEX IF NOT EXISTS by_conversation ON rows (conversation, place, number)"
+_BATCH = 1_000
+
+
+class RowSorter:
+    """Rows are JSON values. Those of a conversation come back by their places, equal ones in the order of adding."""
+
+    def __enter__(self) -> Self:
+        self._folder = TemporaryDirectory(prefix="hansard-import-")
+        self._connection = sqlite3.connect(f"{self._folder.name}/rows.db", isolation_level=None)
+        self._connection.executescript(_TABLE)
+        self._connection.execute("BEGIN")
+        self._waiting: list[tuple[str, float, bytes]] = []
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
+        self._folder.cleanup()
+
+    def add(self, conversation: str, row: Any, place: float = 0.0) -> None:
+        self._waiting.append((conversation, place, json.encode(row)))
+        if len(self._waiting) >= _BATCH:
+            self._write()
+
+    def _write(self) -> None:
+        self._connection.executemany("INSERT INTO rows (conversation, place, row) VALUES (?, ?, ?)", self._waiting)
+        self._waiting.clear()
+
+    def conversations(self) -> Iterator[tuple[str, list[Any]]]:
+        """Each conversation with its rows, in the order of ids."""
+        self._write()
+        self._connection.execute(_INDEX)
+        for (id,) in self._connection.execute("SELECT DISTINCT conversation FROM rows ORDER BY conversation"):
+            yield id, [row for _, row in self._rows(id)]
+
+    def places(self, conversation: str) -> Iterator[tuple[float, Any]]:
+        """The places and rows of a conversation, one at a time."""
+        self._write()
+        self._connection.execute(_INDEX)
+        return self._rows(conversation)
+
+    def _rows(self, id: str) -> Iterator[tuple[float, Any]]:
+        query = "SELECT place, row FROM rows WHERE conversation = ? ORDER BY place, number"
+        return ((place, json.decode(row)) for place, row in self._connection.execute(query, (id,)))
