@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.absences import absences
+from tests.contract import tiers
 from tests.contract.backends import PRESENT
 from tests.servers import postgres, runs
 
@@ -34,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Shells start what runs behind them so. Commands that tests stop by it would inherit that, and never end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out tests of the contract that prove nothing new on their backend."""
+    chosen = {item: tiers.runs(item) for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not chosen[item]])
+    items[:] = [item for item in items if chosen[item]]
 
 
 @pytest.hookimpl(trylast=True)

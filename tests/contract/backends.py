@@ -21,7 +21,7 @@ from tests.servers import redis as redis_servers
 
 from hansard.backends.keyvalue import KeyValue, KeyValueBackend
 from hansard.backends.schemes import SCHEMES
-from hansard.testing import MODES, Mode, Target
+from hansard.testing import Target
 
 Maker = Callable[[Path], Target]
 
@@ -77,32 +77,6 @@ BACKENDS: dict[str, Maker] = {
 }
 SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
 """URL schemes that differ from the name here."""
-OWN_BLOCKING = ("sqlite", "files-delta")
-"""Backends with separate code for blocking calls: the whole contract runs in both APIs."""
-BLOCKING_ONLY = ("files-snapshot", "redis-cluster")
-"""Backends that differ from another one only in storage, not in how they are called: the blocking API is enough."""
-RACES_ONLY = ("keyvalue", "keyvalue-file")
-"""The same code as `keyvalue-async`, which runs the whole contract, over other functions: only what waits or races can
-differ, and what several processes see or a crash leaves."""
-SURVIVING = (
-    "TestCorruption",
-    "TestDeleteConversation",
-    "TestDurability",
-    "TestEraseUser",
-    "TestExpiry",
-    "TestReadYourWrites",
-    "TestTenants",
-)
-"""Tests that a durable backend in `RACES_ONLY` runs as well."""
-
-
-def modes(name: str) -> tuple[Mode, ...]:
-    """Returns the APIs that the whole contract runs in. Tests marked by `contract.base.races` always run in both."""
-    if name in OWN_BLOCKING:
-        return MODES
-    if name in RACES_ONLY:
-        return ()
-    return ("blocking",) if name in BLOCKING_ONLY else ("async",)
 
 
 @contextmanager

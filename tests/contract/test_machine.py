@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.backends import BACKENDS, KEEPING, modes, quick_folder
+from tests.contract import tiers
+from tests.contract.backends import BACKENDS, KEEPING, quick_folder
 
 from hansard.testing import Mode, Target
 from hansard.testing.machine import compare_with_memory
 
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
 SETTINGS = settings(
-    max_examples=EXAMPLES or 8,
+    max_examples=EXAMPLES or 5,
     stateful_step_count=30,
     # The default run is the same each time, so that only a change of the code can make it fail.
     derandomize=not EXAMPLES,
@@ -56,5 +57,5 @@ def define(name: str, mode: Mode) -> None:
 
 
 for _name in KEEPING:
-    for _mode in modes(_name):
+    for _mode in tiers.compared(_name):
         define(_name, _mode)

@@ -21,8 +21,8 @@ from hansard.analysis import VERSION, analyse, parse_query, searchable
 from hansard.backends.postgres import index, index_task, lexemes, schema, search, search_sql
 from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.schemes import open_backend
-from hansard.testing import Target
-from hansard.testing.contract import TestJudged, TestSearching, clock, mode, store  # noqa: F401
+from hansard.testing import Mode, Target
+from hansard.testing.contract import TestJudged, TestSearching, clock, store  # noqa: F401
 from hansard.testing.contract.judged import CORPUS, QUERIES
 
 
@@ -31,6 +31,12 @@ def target() -> Iterator[Target]:
     target = postgres.target()
     yield target
     target.close()
+
+
+@pytest.fixture
+def mode() -> Mode:
+    """The blocking API only drives the coroutines of the async one here."""
+    return "async"
 
 
 @pytest.fixture(autouse=True)
