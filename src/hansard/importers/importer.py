@@ -34,7 +34,7 @@ class ForeignRating(Struct, frozen=True):
     comment: str | None = None
 
 
-class ConversationWriter(Protocol):
+class ForeignConversationWriter(Protocol):
     """A conversation that has a way of its own into a store, such as a LangGraph thread with its checkpoints."""
 
     def count(self) -> int:
@@ -65,7 +65,7 @@ class ForeignConversation(Struct, frozen=True, kw_only=True):
     records: list[Put] = []
     """Records of the conversation, for an adapter that continues it. Those that exist already stay as they are."""
     ratings: list[ForeignRating] = []
-    writer: ConversationWriter | None = None
+    writer: ForeignConversationWriter | None = None
     """Stores the conversation instead of `messages`, where it is more than messages."""
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from hansard.errors import Conflict, QuotaExceeded, ValidationError
-from hansard.importers.importer import ConversationWriter, ForeignConversation, ForeignMessage
+from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines
 from hansard.model import MAIN, Conversation, Message
@@ -119,7 +119,7 @@ class _Loading:
         if self._given.transcript is not None:
             self._report.lines += await store_lines(self._store, self._given.id, self._given.transcript)
 
-    async def _run_writer(self, writer: ConversationWriter, found: Conversation | None) -> None:
+    async def _run_writer(self, writer: ForeignConversationWriter, found: Conversation | None) -> None:
         self._is_new = found is None
         await writer.write(self._store, self._owner.user_id or self._given.user_id)
         now = await self._store.get_conversation(self._given.id)
