@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.absences import absences
 from tests.contract import tiers
 from tests.contract.backends import PRESENT
-from tests.servers import postgres, runs
+from tests.servers import cassandra, postgres, runs
 
 # How long something takes is for the benchmarks to say: a busy machine fails no test. And what one run tries, every run
 # tries: a fault that nobody has met yet is looked for with $HANSARD_EXAMPLES, not found by whoever comes next.
@@ -54,6 +54,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     postgres.let_go()
     if config.stash.get(_OWNER, False):
         postgres.stop_shared()
+        cassandra.stop_shared()
         runs.end()
 
 

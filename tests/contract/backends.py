@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.contract import keyvalue_stores, many
-from tests.servers import postgres, runs
+from tests.servers import cassandra, postgres, runs
 from tests.servers import redis as redis_servers
 
 from hansard.backends.keyvalue import KeyValue, KeyValueBackend
@@ -70,6 +70,7 @@ BACKENDS: dict[str, Maker] = {
     "postgres": lambda _: postgres.target(),
     "redis": lambda _: Target(redis_servers.fresh_database()),
     "redis-cluster": lambda _: Target(redis_servers.fresh_cluster()),
+    "cassandra": lambda _: Target(cassandra.fresh()),
     "http": _behind_a_server,
     "keyvalue": lambda _: _over_four_functions(keyvalue_stores.DictStore()),
     "keyvalue-async": lambda _: _over_four_functions(keyvalue_stores.AsyncDictStore()),
@@ -105,6 +106,7 @@ _SERVERS = {
     "postgres": postgres.why_absent(),
     "redis": redis_servers.why_absent(),
     "redis-cluster": redis_servers.why_absent(),
+    "cassandra": cassandra.why_absent(),
 }
 NO_SERVER = {name: why for name, why in _SERVERS.items() if why}
 """Backends whose server is not available here, and why."""

@@ -26,6 +26,7 @@ from tests.contract.backends import BACKENDS, NO_SERVER
 from tests.docs import pages
 from tests.docs.pages import Block
 from tests.server.kit import serving
+from tests.servers import cassandra
 from tests.servers import redis as redis_servers
 
 APART = ("crewai",)
@@ -71,6 +72,7 @@ def _run_blocks(page: Path, servers: Mapping[str, str], monkeypatch: pytest.Monk
 
 
 REDIS = "redis://localhost:6379"
+CASSANDRA = "cassandra://localhost:9042/chats"
 HANSARD = "http://127.0.0.1:8787"
 
 
@@ -79,6 +81,10 @@ def _servers(page: Path, stack: contextlib.ExitStack) -> dict[str, str]:
     code = [block.text for block in pages.blocks(page) if block.language == "python"]
     if any(HANSARD in text for text in code):
         return {HANSARD: stack.enter_context(serving()).address}
+    if any(CASSANDRA in text for text in code):
+        if reason := cassandra.why_absent():
+            pytest.skip(reason)
+        return {CASSANDRA: cassandra.fresh()}
     if not any(REDIS in text for text in code):
         return {}
     if reason := redis_servers.why_absent():

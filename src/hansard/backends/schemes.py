@@ -42,6 +42,7 @@ SCHEMES = {
     "rediss": Scheme("hansard.backends.redis", extra="redis"),
     "redis+unix": Scheme("hansard.backends.redis", extra="redis"),
     "redis+cluster": Scheme("hansard.backends.redis", extra="redis"),
+    "cassandra": Scheme("hansard.backends.cassandra", extra="cassandra"),
     "http": Scheme("hansard.backends.http", extra="http"),
     "https": Scheme("hansard.backends.http", extra="http"),
     "openai+conversations": Scheme("hansard.backends.openai", extra="openai"),

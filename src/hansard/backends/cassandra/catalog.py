@@ -1,0 +1,37 @@
+"""Names by which partitions are found: tenants, owners of records, blobs, months of usage, and days with dues."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hansard.backends.cassandra import effects
+from hansard.backends.cassandra.connection import Link
+
+_SPREAD = ("blob",)
+"""Kinds of which one owner has many, in several partitions."""
+
+
+class NameCatalog:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def _bucket(self, kind: str, name: str) -> int:
+        return effects.bucket_of(name) if kind in _SPREAD else 0
+
+    async def add(self, kind: str, owner: str, name: str) -> None:
+        await self._link.put("put_name", self._link.prefix, kind, owner, self._bucket(kind, name), name)
+
+    async def remove(self, kind: str, owner: str, name: str) -> None:
+        await self._link.put("delete_name", self._link.prefix, kind, owner, self._bucket(kind, name), name)
+
+    async def names(self, kind: str, owner: str) -> list[str]:
+        """In order."""
+        buckets = range(effects.BUCKETS) if kind in _SPREAD else (0,)
+        found = await asyncio.gather(*(self._link.read("read_catalog", kind, owner, bucket) for bucket in buckets))
+        return sorted(name for each in found for (name,) in each)
+
+    async def put_due(self, tenant: str, at: int, kind: str, name: str, n: int) -> None:
+        """Something that a sweep looks at when its time has come."""
+        day = effects.day_of(at)
+        await self.add("due", "", day)
+        await self._link.put("put_due", self._link.prefix, day, at, tenant, kind, name, n)

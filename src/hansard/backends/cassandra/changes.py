@@ -1,0 +1,240 @@
+"""`Changes` as a `Write`. Nothing here asks the cluster, and nothing decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from hansard import rules
+from hansard.backends.cassandra import effects, rows, uploads
+from hansard.backends.cassandra.effects import WriteEffects
+from hansard.backends.cassandra.read import Name
+from hansard.backends.cassandra.rows import CassandraMessage, Head, RowKey
+from hansard.backends.cassandra.write import Write
+from hansard.contract.storage import Changes, Update
+from hansard.contract.types import Context, Draft
+from hansard.model import Message, to_micros
+
+
+class Leaving(Struct, kw_only=True):
+    """The rows that a write removes or changes, which must be read first."""
+
+    messages: Sequence[CassandraMessage] = ()
+    updated: CassandraMessage | None = None
+    summaries: Sequence[RowKey] = ()
+    """Those of `lost_summaries`, or all where they are wiped."""
+    references: Sequence[tuple[int, int, str]] = ()
+    """For `wipes`: segment, seq, and what all messages refer to."""
+    participants: Sequence[str] = ()
+    records: Sequence[tuple[str, tuple[str, ...], str]] = ()
+    tombstones: Mapping[str, datetime] = {}
+    """Those of `Changes.tombstones` that are there."""
+
+
+def is_addition(changes: Changes) -> bool:
+    """Only adds rows and replaces the head: such a write can share its batch with others."""
+    return not (
+        changes.wipes != "nothing"
+        or changes.remove
+        or changes.remove_runs
+        or changes.update
+        or changes.lost_summaries
+        or changes.tombstones
+        or changes.blobs
+        or changes.state is None
+    )
+
+
+class Change:
+    """One `Changes`, made into a write. `base` is the head that the first write of its batch was decided on."""
+
+    def __init__(self, context: Context, name: Name, before: Head | None, write: Write | None) -> None:
+        self._context = context
+        self._name = name
+        self._before = before
+        base = write.before if write else before
+        self._base = base
+        if write is not None:
+            self._n, self._recent = write.head.n, write.head.recent
+            self.write = write
+        else:
+            self._n, self._recent = rows.following(before)
+            follows = WriteEffects(name[0], to_micros(context.now))
+            self.write = Write(name, base, Head(self._n), follows, {}, None, None, set(), {}, {}, [])
+        self._follows = self.write.follows
+        self._era = before.era if before else 1
+
+    def make(self, changes: Changes, segments: int, leaving: Leaving, *, checks_ids: bool) -> Write:
+        state = self._before.state if self._before else None
+        is_new = state is None or changes.wipes == "everything"
+        if changes.wipes != "nothing" and state is not None:
+            self._wipe(changes, leaving)
+        for row in leaving.messages:
+            self._remove(row)
+        for segment, fresh in changes.insert:
+            for message, draft in fresh:
+                self._insert(segment, message, draft, checks_ids=checks_ids and draft.given_id)
+        if changes.update is not None and leaving.updated is not None:
+            self._update(changes.update, leaving.updated)
+        self._summarise(changes, leaving)
+        self.write.blobs |= {sha256: changes.blobs.get(sha256) for sha256, _, _ in self.write.references}
+        self._bury(changes, leaving)
+        self._finish(changes, segments, is_new=is_new)
+        return self.write
+
+    # Removals
+
+    def _wipe(self, changes: Changes, leaving: Leaving) -> None:
+        before, follows = self._before, self._follows
+        assert before is not None
+        self.write.ended = before.era
+        self._era = before.era + 1
+        follows.leaving = list(leaving.participants)
+        for segment, seq, what in leaving.references:
+            self._release(segment, seq, what)
+        if changes.wipes == "everything":
+            self.write.untied = before.birth
+            follows.records = list(leaving.records)
+            follows.birth = before.birth
+
+    def _remove(self, row: CassandraMessage) -> None:
+        for key in _keys(self._era, row):
+            self.write.rows[key] = None
+        who = row.extra.participant
+        if who is not None and who.kind == "user":
+            self._follows.unsays.append((who.id, row.stored.id))
+        self._let_go(row)
+
+    def _let_go(self, row: CassandraMessage) -> None:
+        """Releases the blobs and the upload that a message refers to."""
+        for what in _references(row):
+            self.write.rows[(self._era, rows.REFERENCE, row.segment, row.seq, what)] = None
+            self._release(row.segment, row.seq, what)
+
+    def _release(self, segment: int, seq: int, what: str) -> None:
+        kind, stamp, name = what.split("/", 2)
+        if kind == "upload":
+            self._follows.uploads.append(name)
+        else:
+            reference = rows.reference(self._name[1], stamp, segment, seq)
+            self._follows.releases.setdefault(name, []).append(reference)
+
+    # Additions
+
+    def _insert(self, segment: int, message: Message, draft: Draft, *, checks_ids: bool) -> None:
+        self._put(segment, message, draft.body, draft.size)
+        place = (self._era, rows.ID, 0, 0, message.id)
+        self.write.rows[place] = (rows.encode((segment, message.seq)), None)
+        if checks_ids:
+            self.write.checked.add(place)
+        who = message.participant
+        if who is not None and who.kind == "user":
+            self.write.rows[(self._era, rows.PARTICIPANT, 0, 0, who.id)] = (b"{}", None)
+            self._follows.says.append((who.id, message.id))
+        self._pin(segment, message)
+
+    def _put(self, segment: int, message: Message, body: str, size: int) -> None:
+        """A message with new content."""
+        data = body.encode()
+        is_large = len(data) > uploads.LARGE or self.write.inline + len(data) > uploads.MOST
+        upload = uploads.new_name() if is_large else None
+        if upload is None:
+            self.write.inline += len(data)
+        else:
+            self.write.uploads[upload] = (data, segment, message.seq)
+            data = b""
+        stored = rows.stored_of(message, size, self._recent[-1], upload)
+        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (rows.encode(stored), data)
+        row = CassandraMessage(segment, message.seq, stored, None)
+        for what in _references(row):
+            self.write.rows[(self._era, rows.REFERENCE, segment, message.seq, what)] = (b"{}", None)
+        self.write.references += [(each, segment, message.seq) for each in rows.digests_of(message.blobs)]
+
+    def _pin(self, segment: int, message: Message) -> None:
+        if message.pinned:
+            self.write.rows[(self._era, rows.PIN, segment, message.seq, "")] = (b"{}", None)
+
+    def _update(self, update: Update, row: CassandraMessage) -> None:
+        segment, message = update.segment, update.after
+        if row.extra.pinned and not message.pinned:
+            self.write.rows[(self._era, rows.PIN, segment, message.seq, "")] = None
+        self._pin(segment, message)
+        if update.draft is not None:
+            self._let_go(row)
+            self._put(segment, message, update.draft.body, update.draft.size)
+            return
+        stored = rows.stored_of(message, row.stored.size, row.stored.stamp, row.stored.upload)
+        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (rows.encode(stored), None)
+
+    def _summarise(self, changes: Changes, leaving: Leaving) -> None:
+        if changes.wipes == "nothing":
+            self.write.rows |= dict.fromkeys(leaving.summaries)
+        if changes.new_summary is not None:
+            # Several in one batch have the same number, and keep their order by name.
+            number = sum(key[1] == rows.SUMMARY for key in self.write.rows)
+            place = (self._era, rows.SUMMARY, 0, self._n, f"{number:06}")
+            self.write.rows[place] = (rows.encode(changes.new_summary), None)
+
+    # Beside the messages
+
+    def _bury(self, changes: Changes, leaving: Leaving) -> None:
+        for digest in changes.tombstones:
+            at = max(self._context.now, leaving.tombstones.get(digest, self._context.now))
+            place = (rows.BESIDE, rows.TOMBSTONE, 0, 0, digest)
+            self.write.rows[place] = (rows.encode(to_micros(at)), None)
+            due = to_micros(at + rules.TOMBSTONE_LIFE)
+            if (due, "tombstone", self._name[1]) not in self._follows.due:
+                self._follows.due.append((due, "tombstone", self._name[1]))
+
+    def _finish(self, changes: Changes, segments: int, *, is_new: bool) -> None:
+        before, state = self._before, changes.state
+        sums = before.sums if before and not _changes_owner(before, changes) else []
+        sums, changed = rows.spent(sums, self._n, list(changes.usage))
+        keys = {rows.usage_key(each.row) for each in changed}
+        kept = [each for each in self._follows.sums if rows.usage_key(each.row) not in keys]
+        self._follows.sums = [*kept, *changed]
+        birth = self._n if is_new else before.birth if before else self._n
+        self.write.head = Head(
+            n=self._n,
+            recent=self._recent,
+            birth=birth,
+            era=self._era,
+            edits=(before.edits if before else 0) + (not is_addition(changes)),
+            segments=segments,
+            state=state,
+            sums=sums if state is not None else [],
+            has_tombstones=bool(changes.tombstones) or (before is not None and before.has_tombstones),
+        )
+        self._follows.is_first = self._follows.is_first or (is_new and state is not None)
+        self._follows.due = [each for each in self._follows.due if each[1] != "conversation"]
+        self._follows.not_due = []
+        effects.move(self._follows, self._base.state if self._base else None, state, self._name[1])
+        if state is None and not self.write.head.has_tombstones:
+            # A sweep removes the head of the deleted conversation.
+            self._follows.due.append((to_micros(self._context.now + rules.TOMBSTONE_LIFE), "tombstone", self._name[1]))
+
+
+def _changes_owner(before: Head, changes: Changes) -> bool:
+    """Then sums begin again: an erasure of the user may have removed the earlier ones."""
+    if before.state is None or changes.state is None:
+        return True
+    return before.state.conversation.user_id != changes.state.conversation.user_id
+
+
+def _keys(era: int, row: CassandraMessage) -> list[RowKey]:
+    found: list[RowKey] = [
+        (era, rows.MESSAGE, row.segment, row.seq, ""),
+        (era, rows.ID, 0, 0, row.stored.id),
+    ]
+    if row.extra.pinned:
+        found.append((era, rows.PIN, row.segment, row.seq, ""))
+    return found
+
+
+def _references(row: CassandraMessage) -> list[str]:
+    """The names of the rows that say what a message refers to."""
+    stored = row.stored
+    found = [f"upload/{stored.stamp}/{stored.upload}"] if stored.upload is not None else []
+    return [*found, *(f"blob/{stored.stamp}/{sha256}" for sha256 in rows.digests_of(row.extra.blobs))]

@@ -1,0 +1,202 @@
+"""What settling asks of Cassandra: see `backends/shared/settling.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from hansard.backends.cassandra import effects as places
+from hansard.backends.cassandra import read, rows, uploads
+from hansard.backends.cassandra.blobs import BlobTable
+from hansard.backends.cassandra.catalog import NameCatalog
+from hansard.backends.cassandra.connection import Link, Statement, is_unknown
+from hansard.backends.cassandra.effects import WriteEffects
+from hansard.backends.cassandra.rows import Head
+from hansard.backends.cassandra.write import Write, WriteIntent
+from hansard.backends.shared.settling import Outgoing, RemovedCounts, WriteMark
+from hansard.errors import HansardError, Unavailable
+
+_LOOKS = 3
+_LINGER = 86_400
+Step = Coroutine[Any, Any, None]
+
+
+class Dropping(Protocol):
+    async def __call__(self, tenant: str, place: tuple[str, tuple[str, ...], str], birth: int) -> int:
+        """Deletes a record if it belongs to the conversation of this birth; returns how many went."""
+
+
+class CassandraPartitions:
+    def __init__(self, link: Link, blobs: BlobTable, catalog: NameCatalog) -> None:
+        self._link = link
+        self._blobs = blobs
+        self._catalog = catalog
+        self.drop_record: Dropping
+        """Set by `RecordTable`."""
+
+    # Before the commit
+
+    async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
+        deadline = int(time.time()) + seconds
+        said = rows.encode(structs.replace(mark.carried, deadline=deadline))
+        await self._link.put("put_mark", self._link.prefix, tenant, mark.id, mark.n, said)
+        return deadline
+
+    async def prepare(self, write: Write, deadline: int) -> bool:
+        if write.follows.is_first:
+            await self._catalog.add("tenant", "", write.tenant)
+        await uploads.put_many(self._link, {upload: data for upload, (data, _, _) in write.uploads.items()})
+        by_digest: dict[str, list[str]] = {}
+        for sha256, segment, seq in write.references:
+            by_digest.setdefault(sha256, []).append(rows.reference(write.name[1], write.head.stamp, segment, seq))
+        for sha256, references in by_digest.items():
+            await self._blobs.refer(write.tenant, sha256, references, write.blobs.get(sha256))
+        if time.time() <= deadline:
+            return True
+        await self.undo(write.tenant, write.mark)
+        return False
+
+    # The commit
+
+    async def commit(self, write: Write, deadline: int) -> Sequence[Outgoing[WriteEffects]] | None:
+        if not await self.swap(write):
+            # The names of prepared rows are unique to this write, so they can be removed at once.
+            await self.undo(write.tenant, write.mark)
+            return None
+        return [] if write.follows.is_empty else [Outgoing(write.head.n, write.effects, write.head.n)]
+
+    async def swap(self, write: Write) -> bool:
+        """Whether the write has happened."""
+        try:
+            return await self._link.swap(write.statements(self._link.prefix))
+        except HansardError as error:
+            if not is_unknown(error):
+                raise
+            return await self._has_happened(write, error)
+
+    async def _has_happened(self, write: Write, failed: HansardError) -> bool:
+        """A serial read ends what is under way: afterwards the write has happened, or never will."""
+        after = write.before.stamp if write.before else None
+        for left in reversed(range(_LOOKS)):
+            try:
+                head = await read.load(self._link, write.name, serial=True)
+            except Unavailable:
+                if not left:
+                    break
+                await asyncio.sleep(0.1)
+                continue
+            happened = head.has(write.head.stamp, after) if head else False
+            if happened is None:
+                break
+            return happened
+        raise failed
+
+    # After the commit
+
+    async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[WriteEffects]]:
+        found = await self._link.read("read_kind", tenant, mark.id, rows.BESIDE, rows.OUTGOING, serial=True)
+        where = f"the outbox of {mark.id!r}"
+        return [Outgoing(row[3], [rows.decode(row[6], WriteEffects, where)], row[3]) for row in reversed(found)]
+
+    async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[WriteEffects]) -> None:
+        await self._link.put("remove_outgoing", self._link.prefix, tenant, id, outgoing.entry)
+
+    async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
+        await self._link.put("delete_mark", self._link.prefix, tenant, mark.id, mark.n)
+
+    async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
+        found = [
+            rows.decode(doc, WriteIntent, f"a mark of {tenant!r}")
+            for (doc,) in await self._link.read("read_marks", tenant)
+        ]
+        return [(WriteMark(each.id, each.n, each.after_n, (), each), each.deadline) for each in found]
+
+    async def now(self, tenant: str) -> int:
+        return int(time.time())
+
+    async def fence(self, tenant: str, mark: WriteMark) -> None:
+        """Makes sure that a write cannot happen any longer, unless it has."""
+        name = (tenant, mark.id)
+        said: WriteIntent = mark.carried
+        head = await read.load(self._link, name, serial=True)
+        if (head.stamp if head else None) != said.after:
+            return
+        n, recent = rows.following(head)
+        if head is None:
+            # A sweep removes this head, long after the writer has given up.
+            await self._catalog.put_due(tenant, (int(time.time()) + _LINGER) * 1_000_000, "tombstone", mark.id, n)
+        fenced = structs.replace(head, n=n, recent=recent) if head else Head(n, recent)
+        await self.swap(Write(name, head, fenced, WriteEffects(tenant, 0)))
+
+    async def undo(self, tenant: str, mark: WriteMark) -> None:
+        said: WriteIntent = mark.carried
+        for upload, segment, seq in said.uploads:
+            if not await self._is_stored(tenant, said, segment, seq):
+                await uploads.delete(self._link, upload)
+        for sha256, segment, seq in said.references:
+            if not await self._is_stored(tenant, said, segment, seq):
+                reference = rows.reference(said.id, said.stamp, segment, seq)
+                await self._blobs.release(tenant, sha256, [reference], int(time.time() * 1e6), None)
+
+    async def _is_stored(self, tenant: str, said: WriteIntent, segment: int, seq: int) -> bool:
+        """Whether the message is there with the content of this write."""
+        place = (said.era, rows.MESSAGE, segment, seq - 1, seq, 1)
+        found = await self._link.read("read_newest", tenant, said.id, *place, serial=True)
+        return bool(found) and rows.message_row(found[0], said.id).stored.stamp == said.stamp
+
+    # Effects
+
+    async def apply(self, id: str, n: int, effect: WriteEffects) -> RemovedCounts:
+        await asyncio.gather(
+            *self._lists(id, n, effect),
+            *self._people(id, n, effect),
+            *self._dues(n, effect),
+            *(self._add_usage(id, n, effect.tenant, each) for each in effect.sums),
+            *(uploads.delete(self._link, upload) for upload in effect.uploads),
+            # Once more: a concurrent removal may have deleted the name.
+            *([self._catalog.add("tenant", "", effect.tenant)] if effect.is_first else []),
+        )
+        blobs = 0
+        for sha256, references in effect.releases.items():
+            blobs += await self._blobs.release(effect.tenant, sha256, references, effect.at, (id, n))
+        dropped = [await self.drop_record(effect.tenant, place, effect.birth) for place in effect.records]
+        return RemovedCounts(blobs, sum(dropped))
+
+    def _lists(self, id: str, n: int, effect: WriteEffects) -> list[Step]:
+        """One batch for each partition, so that a conversation is always somewhere."""
+        prefix, tenant = self._link.prefix, effect.tenant
+        batches: dict[tuple[str, int], list[Statement]] = {}
+        for name, bucket, slot in effect.leaves:
+            leave = (n, prefix, tenant, name, bucket, slot, id)
+            batches.setdefault((name, bucket), []).append(("leave_list", leave))
+        for name, bucket, slot in effect.enters:
+            enter = (prefix, tenant, name, bucket, slot, id, n)
+            batches.setdefault((name, bucket), []).append(("enter_list", enter))
+        return [self._link.put_together(batch) for batch in batches.values()]
+
+    def _people(self, id: str, n: int, effect: WriteEffects) -> list[Step]:
+        prefix, tenant, put = self._link.prefix, effect.tenant, self._link.put
+        steps = [put("add_participant", prefix, tenant, who, id, said, n) for who, said in effect.says]
+        steps += [put("remove_participant", n, prefix, tenant, who, id, said) for who, said in effect.unsays]
+        # One less, so that what the same write adds stays.
+        steps += [put("remove_participants", n - 1, prefix, tenant, who, id) for who in effect.leaving]
+        return steps
+
+    def _dues(self, n: int, effect: WriteEffects) -> list[Step]:
+        prefix, tenant, put = self._link.prefix, effect.tenant, self._link.put
+        steps = [
+            put("delete_due", n, prefix, places.day_of(at), at, tenant, kind, name) for at, kind, name in effect.not_due
+        ]
+        return [*steps, *(self._catalog.put_due(tenant, *each, n) for each in effect.due)]
+
+    async def _add_usage(self, id: str, n: int, tenant: str, sum: rows.Sum) -> None:
+        row = sum.row
+        month, bucket = row.day[:7], places.bucket_of(id)
+        await self._catalog.add("month", tenant, month)
+        name = rows.encode([row.user_id, row.agent_id, row.model, id, sum.since]).decode()
+        key = (self._link.prefix, tenant, month, bucket, row.day, name)
+        await self._link.put("put_usage", *key, rows.encode(row), n, n)

@@ -1,0 +1,281 @@
+"""The rows of the tables. Documents are JSON; the body of a message is text in a column of its own.
+
+A conversation's partition has these rows, in this order:
+
+| era | kind | place | what |
+|---|---|---|---|
+| the highest | 9 | | the head |
+| the conversation's | 5 | segment, seq | a message |
+| | 4 | segment, seq | that it is pinned |
+| | 3 | seq: the write's number | a summary |
+| | 2 | name | a participant of kind user |
+| | 1 | name | the place of a message by its id |
+| | 0 | segment, seq, name | a blob, or an upload, that a message refers to |
+| -1 | 3 | segment: the birth, name | a record that belongs to the conversation |
+| | 2 | seq: the write's number | an entry of the outbox |
+| | 1 | name | a tombstone |
+
+So the head and the newest messages are one range. When all messages are removed, the conversation enters the next
+*era*: one deletion removes the rows of the old era, and cannot affect those that the same write adds.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import zlib
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from hansard import codec
+from hansard.contract.types import ConversationState
+from hansard.errors import Corrupt
+from hansard.model import BlobRef, Message, Record, UsageRow, from_micros, to_micros
+
+S = TypeVar("S")
+RowKey = tuple[int, int, int, int, str]
+"""Era, kind, segment, seq, name."""
+
+HEAD_ERA = 2**31 - 1
+BESIDE = -1
+"""The era of rows that are not removed with the messages."""
+HEAD, MESSAGE, PIN, SUMMARY, PARTICIPANT, ID, REFERENCE = 9, 5, 4, 3, 2, 1, 0
+TIE, OUTGOING, TOMBSTONE = 3, 2, 1
+NO_SEQ = -1
+"""Before every seq."""
+
+_encode = msgspec.json.Encoder().encode
+_NO_EXTRA = codec.Extra()
+_RECENT = 16
+"""Stamps that a head keeps, so that a writer whose answer got lost can see whether it has written."""
+_KEPT_SUMS = 8
+_LARGE_HEAD = 4096
+_COMPRESSED = b"z"
+"""The first byte of a compressed head. JSON begins with another."""
+
+
+class Sum(Struct, array_like=True, frozen=True):
+    """What a conversation has used since its write number `since`, of one day, user, agent and model."""
+
+    since: int
+    row: UsageRow
+
+
+class Head(Struct, omit_defaults=True, frozen=True):
+    """The row that each write replaces. That of a deleted conversation stays until its tombstones are removed."""
+
+    n: int
+    """Grows with every write, also over a deletion: what a write does elsewhere has it as its time."""
+    recent: list[str] = []
+    """The stamps of the last writes, the newest last."""
+    birth: int = 0
+    """The `n` of the write that made the conversation."""
+    era: int = 0
+    edits: int = 0
+    """Counts the writes that did more than add."""
+    segments: int = 0
+    """The highest number that a segment has had."""
+    state: ConversationState | None = None
+    sums: list[Sum] = []
+    """The newest sums. A sum that is not here begins again."""
+    has_tombstones: bool = False
+
+    @property
+    def stamp(self) -> str:
+        return self.recent[-1]
+
+    def has(self, stamp: str, after: str | None) -> bool | None:
+        """Whether the write with this stamp, decided on another one, has happened; None if that is unknown."""
+        if stamp in self.recent:
+            return True
+        return False if after in self.recent or len(self.recent) < _RECENT else None
+
+
+def following(before: Head | None) -> tuple[int, list[str]]:
+    """`n` and `recent` of the head that a write makes."""
+    now = time.time_ns() // 1000
+    stamp = secrets.token_hex(8)
+    return (max(before.n + 1, now), [*before.recent[1 - _RECENT :], stamp]) if before else (now, [stamp])
+
+
+def spent(sums: list[Sum], n: int, changes: list[UsageRow] | tuple[UsageRow, ...]) -> tuple[list[Sum], list[Sum]]:
+    """The sums after these changes, and those of them that have changed."""
+    from hansard import rules
+
+    known = {usage_key(each.row): each for each in sums}
+    changed: list[Sum] = []
+    for row in changes:
+        before = known.pop(usage_key(row), None)
+        after = Sum(before.since, rules.add_usage(before.row, row)) if before else Sum(n, row)
+        known[usage_key(row)] = after
+        changed.append(after)
+    return list(known.values())[-_KEPT_SUMS:], changed
+
+
+def usage_key(row: UsageRow) -> tuple[str, str | None, str | None, str | None]:
+    return row.day, row.user_id, row.agent_id, row.model
+
+
+class MessageDocument(Struct, array_like=True, frozen=True):
+    """A message without its body."""
+
+    id: str
+    role: str
+    format: str
+    created_at: int
+    size: int
+    stamp: str
+    """Of the write that stored its content."""
+    upload: str | None = None
+    """Holds the body if it is large."""
+    extra: str | None = None
+
+
+class CassandraMessage(Struct, frozen=True):
+    segment: int
+    seq: int
+    stored: MessageDocument
+    body: str | None
+
+    @property
+    def extra(self) -> codec.Extra:
+        where = f"message {self.stored.id!r}"
+        return _NO_EXTRA if self.stored.extra is None else codec.decode_extra(self.stored.extra, where)
+
+
+class CassandraRecord(Struct, array_like=True, frozen=True):
+    record: Record
+    data: bytes | None = None
+    """The value where it is bytes, which JSON cannot say."""
+    birth: int = 0
+    """Of the conversation that it belongs to."""
+
+
+class BlobHeader(Struct, frozen=True, omit_defaults=True):
+    upload: str = ""
+    size: int = 0
+    keep_until: int = 0
+    gone_by: tuple[str, int] | None = None
+    """The conversation and the write with which the blob went."""
+
+
+def encode(value: Any) -> bytes:
+    return _encode(value)
+
+
+def decode(data: bytes, kind: type[S], where: str) -> S:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        raise Corrupt(f"{where} cannot be read: {error}", where=where) from error
+
+
+def encode_head(head: Head) -> bytes:
+    """Compressed if it is large: many branches repeat each other's paths."""
+    data = _encode(head)
+    return data if len(data) < _LARGE_HEAD else _COMPRESSED + zlib.compress(data, 1)
+
+
+def decode_head(data: bytes, where: str) -> Head:
+    if data[:1] == _COMPRESSED:
+        try:
+            data = zlib.decompress(data[1:])
+        except zlib.error as error:
+            raise Corrupt(f"{where} cannot be read: {error}", where=where) from error
+    return decode(data, Head, where)
+
+
+# Messages
+
+
+def stored_of(message: Message, size: int, stamp: str, upload: str | None) -> MessageDocument:
+    updated = None if message.updated_at is None else to_micros(message.updated_at)
+    return MessageDocument(
+        message.id,
+        message.role,
+        message.format,
+        to_micros(message.created_at),
+        size,
+        stamp,
+        upload,
+        codec.encode_extra(message, updated),
+    )
+
+
+def message_row(row: tuple[Any, ...], id: str) -> CassandraMessage:
+    _, _, segment, seq, _, _, doc, body = row
+    stored = decode(doc, MessageDocument, f"message {seq} of conversation {id!r}")
+    return CassandraMessage(segment, seq, stored, None if body is None else _text(body, id))
+
+
+def _text(body: bytes, id: str) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise Corrupt(f"a message of conversation {id!r} cannot be read: {error}", where=id) from error
+
+
+def message_of(row: CassandraMessage, body: str, conversation_id: str) -> Message:
+    stored, extra = row.stored, row.extra
+    where = f"message {stored.id!r} of conversation {conversation_id!r}"
+    return Message(
+        stored.role,
+        codec.content_of(body, stored.format, where),
+        stored.id,
+        conversation_id,
+        row.seq,
+        extra.branch,
+        stored.format,
+        extra.participant,
+        extra.mentions,
+        extra.scope,
+        extra.status,
+        extra.pinned,
+        from_micros(stored.created_at),
+        None if extra.updated_at is None else from_micros(extra.updated_at),
+        extra.trace_id,
+        extra.sources,
+        extra.usage,
+        extra.metadata,
+        extra.blobs,
+    )
+
+
+def reference(id: str, stamp: str, segment: int, seq: int) -> str:
+    """How a message refers to a blob: by its place, and the write that stored its content."""
+    return f"{stamp}/{segment}/{seq}/{id}"
+
+
+def digests_of(blobs: tuple[BlobRef, ...]) -> list[str]:
+    return sorted({ref.sha256 for ref in blobs})
+
+
+# Records
+
+
+def record_of(row: CassandraRecord) -> Record:
+    return row.record if row.data is None else msgspec.structs.replace(row.record, value=row.data)
+
+
+def stored_record(record: Record, birth: int) -> CassandraRecord:
+    if not isinstance(record.value, bytes):
+        return CassandraRecord(record, None, birth)
+    return CassandraRecord(msgspec.structs.replace(record, value=None), record.value, birth)
+
+
+# Times
+
+SLOT = 10_000_000
+"""Microseconds of one slot of a list. A conversation that is written often moves once in a slot, and leaves one
+tombstone."""
+
+
+def slot_of(micros: int) -> int:
+    return micros // SLOT
+
+
+def day_of(time: datetime) -> str:
+    return time.date().isoformat()

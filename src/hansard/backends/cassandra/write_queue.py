@@ -1,0 +1,117 @@
+"""Group commit: the writers of one conversation in this process take turns, and share conditional batches.
+
+A cluster answers time-outs to writers that swap the same row at once. So here one batch is under way for each
+conversation. Writes that only add are decided meanwhile, one after another, each on what the one before will make, and
+are the next batch. If a batch is lost, what was decided on it is decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from hansard.backends.cassandra.read import Name
+from hansard.backends.cassandra.rows import Head
+from hansard.backends.cassandra.write import Write
+from hansard.backends.shared.optimistic import Overtaken
+from hansard.backends.shared.settling import RemovedCounts
+
+Commit = Callable[[Write], Awaitable[RemovedCounts | None]]
+LARGEST = 2000
+"""Rows up to which a batch takes in further writes."""
+
+
+class Group:
+    """Writes that will be stored together."""
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.size = 0
+        self.done: asyncio.Future[RemovedCounts] = asyncio.get_running_loop().create_future()
+        # Retrieved here as well: the waiters may have been cancelled.
+        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def ids(self) -> set[str]:
+        return {key[4] for key in self.write.rows if key[1] == 1}
+
+
+class Queue:
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.users = 0
+        self.open: Group | None = None
+        """What the next batch will hold."""
+        self.under_way: Group | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def foreseen(self) -> Head | None:
+        """The head as all decided writes will leave it; None when nothing is under way."""
+        group = self.open or self.under_way
+        return group.write.head if group else None
+
+    def has_ids(self, ids: set[str]) -> bool:
+        """Whether one of these messages is about to be stored."""
+        return any(group is not None and ids & group.ids() for group in (self.open, self.under_way))
+
+    async def idle(self) -> None:
+        """Waits until nothing is under way."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    def add(self, group: Group, commit: Commit) -> None:
+        self.open = group
+        group.size += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work(commit))
+
+    async def _work(self, commit: Commit) -> None:
+        try:
+            while self.open is not None:
+                group, self.open = self.open, None
+                self.under_way = group
+                failure = await self._store(group, commit)
+                self.under_way = None
+                if failure is not None and self.open is not None:
+                    # What was decided on it does not hold either.
+                    lost, self.open = self.open, None
+                    lost.done.set_exception(Overtaken())
+        finally:
+            self.under_way = None
+            self._task = None
+
+    async def _store(self, group: Group, commit: Commit) -> BaseException | None:
+        try:
+            gone = await commit(group.write)
+        except BaseException as error:
+            group.done.set_exception(error)
+            return error
+        if gone is None:
+            lost = Overtaken()
+            group.done.set_exception(lost)
+            return lost
+        group.done.set_result(gone)
+        return None
+
+
+class Queues:
+    def __init__(self) -> None:
+        self._queues: dict[Name, Queue] = {}
+        self.commits = 0
+        self.writes = 0
+
+    def enter(self, name: Name) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = Queue()
+        queue.users += 1
+        return queue
+
+    def leave(self, name: Name, queue: Queue) -> None:
+        queue.users -= 1
+        if not queue.users and self._queues.get(name) is queue:
+            del self._queues[name]
+
+    async def idle(self) -> None:
+        for queue in list(self._queues.values()):
+            await queue.idle()

@@ -1,0 +1,70 @@
+"""How many requests a call takes: what the cluster does for it, whatever the load."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from tests.backends.cassandra.counted import backend_of, counted
+
+import hansard
+from hansard.backends import cassandra
+from hansard.backends.cassandra.queries import QUERIES
+
+
+def test_an_append_with_the_head_known_is_one_conditional_batch(url: str) -> None:
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            await store.append_message("c", "user", "one", user_id="ann")
+            counts.clear()
+            await store.append("c", [hansard.Message("user", "two", id="m2"), hansard.Message("user", "three")])
+            assert counts == {"swap": 1}
+
+    asyncio.run(run())
+
+
+def test_the_last_fifty_are_one_read(url: str) -> None:
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            await store.append("c", [hansard.Message("user", f"{number}") for number in range(120)])
+            counts.clear()
+            found = await store.get_messages("c", last=50)
+            assert [message.text for message in found] == [f"{number}" for number in range(70, 120)]
+            assert counts == {"read_head": 1}
+
+    asyncio.run(run())
+
+
+def test_a_repeated_id_is_found_by_the_batch(url: str) -> None:
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            await store.append("c", [hansard.Message("user", "one", id="m1")])
+            counts.clear()
+            again = await store.append("c", [hansard.Message("user", "one", id="m1")])
+            assert again.messages[0].seq == 1
+            assert counts["swap"] == 1
+            assert (await store.get_conversation("c")).message_count == 1  # type: ignore[union-attr]
+
+    asyncio.run(run())
+
+
+def test_writers_of_one_conversation_share_batches(url: str) -> None:
+    async def run() -> None:
+        backend = backend_of(url)
+        await backend.storage.open(upgrade=False)
+        async with hansard.Store(backend) as store:
+            await asyncio.gather(*(store.append_message("c", "user", f"{number}") for number in range(64)))
+            commits, writes = backend.commits
+            assert writes >= 64
+            assert commits <= 8
+            assert (await store.get_conversation("c")).message_count == 64  # type: ignore[union-attr]
+            assert {each.text for each in await store.get_messages("c", last=64)} == {str(each) for each in range(64)}
+
+    asyncio.run(run())
+
+
+def test_every_query_is_used_and_known() -> None:
+    folder = Path(cassandra.__file__).parent
+    used = set(re.findall(r'"([a-z]+_[a-z_]+)"', "\n".join(path.read_text() for path in folder.glob("*.py"))))
+    assert not QUERIES.keys() - used

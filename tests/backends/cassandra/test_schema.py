@@ -1,0 +1,78 @@
+"""Opening: what is refused, and with which words."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.servers import cassandra
+
+import hansard
+from hansard import FormatMismatch, Unavailable, ValidationError
+from hansard.backends.cassandra import schema
+from hansard.backends.cassandra.options import options_of
+from hansard.urls import Url
+
+
+async def _connect(url: str) -> None:
+    async with hansard.connect(url):
+        pass
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "cassandra://localhost/Upper",
+        "cassandra://localhost/two words",
+        "cassandra://one:1,two:2/chats",
+        "cassandra://one:none/chats",
+        "cassandra://localhost/chats?prefix=a b",
+        "cassandra://localhost/chats?replicas=3",
+    ],
+)
+def test_what_a_url_cannot_say(url: str) -> None:
+    with pytest.raises(ValidationError):
+        asyncio.run(_connect(url))
+
+
+def test_what_a_url_says() -> None:
+    options, prefix = options_of(Url("cassandra://ann:p%40ss@one,two:9043/chats?prefix=mine&datacenter=dc1"))
+    assert options.hosts == ("one", "two")
+    assert (options.port, options.keyspace, options.username, options.password) == (9043, "chats", "ann", "p@ss")
+    assert (options.datacenter, prefix) == ("dc1", "mine")
+    assert "p@ss" not in options.where
+
+
+def test_no_node_there() -> None:
+    with pytest.raises(Unavailable) as refused:
+        asyncio.run(_connect("cassandra://127.0.0.1:1/chats"))
+    assert refused.value.outcome == "not_applied"
+
+
+def test_one_host_wrong() -> None:
+    host, _, port = cassandra.url().removeprefix("cassandra://").rpartition(":")
+    asyncio.run(_connect(f"cassandra://127.0.0.254,{host}:{port}/{cassandra.KEYSPACE}?prefix=wrong-host"))
+
+
+def test_a_store_of_a_newer_version_is_refused() -> None:
+    (known, *_) = schema.migrations()
+    with pytest.raises(FormatMismatch, match="newer version"):
+        schema.pending("here", {known.name: known.checksum, "9999_future": "x"})
+
+
+def test_a_migration_that_was_changed_is_refused() -> None:
+    (known, *_) = schema.migrations()
+    with pytest.raises(FormatMismatch, match="not the one"):
+        schema.pending("here", {known.name: "another"})
+
+
+def test_what_is_lacking() -> None:
+    assert [migration.name for migration in schema.pending("here", {})] == [each.name for each in schema.migrations()]
+
+
+def test_the_default_commit_log_claims_no_more_than_a_process(url: str) -> None:
+    async def run() -> str:
+        async with hansard.connect(url) as store:
+            return store.capabilities.durability
+
+    assert asyncio.run(run()) == "process"

@@ -1,0 +1,62 @@
+"""What is large: batches, messages and records that no single request could carry."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import string
+
+import pytest
+from tests.backends.cassandra.counted import counted
+
+import hansard
+
+_CHARACTERS = string.ascii_letters + string.digits + " .,"  # not base64, which would be a blob
+
+
+def _noise(size: int, seed: int) -> str:
+    """Text that cannot be compressed much."""
+    return "".join(random.Random(seed).choices(_CHARACTERS, k=size))
+
+
+def test_a_batch_of_many_megabytes(url: str) -> None:
+    bodies = [_noise(60_000, seed) for seed in range(120)]
+
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            await store.append("c", [hansard.Message("user", body) for body in bodies])
+            assert counts["swap"] == 1
+            assert counts["put_chunk"] > 90
+            assert [each.text for each in await store.get_messages("c", last=200)] == bodies
+            await store.delete_conversation("c")
+            assert counts["delete_upload"] == counts["put_chunk"]
+
+    asyncio.run(run())
+
+
+def test_what_no_request_can_carry_is_refused(url: str) -> None:
+    async def run() -> None:
+        async with hansard.connect(url) as store:
+            await store.append_message("c", "user", "one")
+            metadata = {"much": _noise(10_000_000, 0)}
+            with pytest.raises(hansard.QuotaExceeded, match="send less"):
+                await store.append("c", [hansard.Message("user", "two", metadata=metadata)])
+            await store.append_message("c", "user", "three")
+            assert [each.text for each in await store.get_messages("c")] == ["one", "three"]
+
+    asyncio.run(run())
+
+
+def test_a_large_record(url: str) -> None:
+    async def run() -> None:
+        async with hansard.connect(url) as store:
+            for seed in (1, 2):
+                value = _noise(9_000_000, seed)
+                await store.records.put(("a",), "k", value)
+                found = await store.records.get(("a",), "k")
+                assert found is not None
+                assert found.value == value
+            await store.records.delete(("a",), "k")
+            assert await store.records.get(("a",), "k") is None
+
+    asyncio.run(run())
