@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 
 import pytest
 from tests.servers import cassandra
@@ -68,6 +69,19 @@ def test_a_migration_that_was_changed_is_refused() -> None:
 
 def test_what_is_lacking() -> None:
     assert [migration.name for migration in schema.pending("here", {})] == [each.name for each in schema.migrations()]
+
+
+def test_several_make_one_keyspace_at_once() -> None:
+    """Stores with different options share no connection, as those of different processes."""
+    keyspace = f"made_{secrets.token_hex(4)}"
+
+    async def run() -> None:
+        await asyncio.gather(*(_connect(f"{cassandra.url()}/{keyspace}?timeout={30 + n}") for n in range(4)))
+        async with hansard.connect(f"{cassandra.url()}/{keyspace}") as store:
+            await store.append_message("c", "user", "one")
+            assert [each.text for each in await store.get_messages("c")] == ["one"]
+
+    asyncio.run(run())
 
 
 def test_the_default_commit_log_claims_no_more_than_a_process(url: str) -> None:

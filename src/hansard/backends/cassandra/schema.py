@@ -6,20 +6,24 @@ import asyncio
 import hashlib
 import re
 import secrets
+import time
+import uuid
 from collections.abc import Sequence
 from importlib.resources import files
 
 from msgspec import Struct
 
-from hansard.backends.cassandra.connection import Link
+from hansard.backends.cassandra.connection import Link, Row
 from hansard.contract.backend import Durability
-from hansard.errors import FormatMismatch, TimedOut
+from hansard.errors import FormatMismatch, TimedOut, Unavailable
 
 OLDEST = (5, 0)
 _PATIENCE = 60
 _LEDGER = (
-    """CREATE TABLE IF NOT EXISTS {0}.migrations (name text PRIMARY KEY, checksum text, state text, at timestamp)"""
+    "CREATE TABLE IF NOT EXISTS {0}.migrations (name text PRIMARY KEY, checksum text, state text, at timestamp) "
+    "WITH ID = {1}"
 )
+"""The id is fixed, so that processes that make the table at once, through different nodes, make the same one."""
 _LOCK = "(lock)"
 _LOCK_SECONDS = 120
 
@@ -59,7 +63,7 @@ async def prepare(link: Link, *, upgrade: bool) -> Durability:
                 wanted=lacking[-1].name,
             )
         await _make_keyspace(link)
-        await link.execute(_LEDGER.format(keyspace))
+        await link.execute(_LEDGER.format(keyspace, uuid.uuid5(uuid.NAMESPACE_OID, keyspace)))
         await _migrate(link)
     return durability
 
@@ -107,8 +111,20 @@ async def _ledger(link: Link) -> dict[str, str] | None:
     )
     if not tables:
         return None
-    rows = await link.execute(f"SELECT name, checksum, state FROM {keyspace}.migrations")
+    rows = await _execute(link, f"SELECT name, checksum, state FROM {keyspace}.migrations")
     return {name: checksum for name, checksum, state in rows if state == "done"}
+
+
+async def _execute(link: Link, cql: str, arguments: Sequence[str] = ()) -> list[Row]:
+    """Waits for a table that another process is making: its name is stored before the nodes know the table."""
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await link.execute(cql, arguments)
+        except Unavailable as error:
+            if "does not exist" not in str(error) or time.monotonic() > give_up:
+                raise
+            await asyncio.sleep(0.1)
 
 
 def pending(where: str, done: dict[str, str], known: Sequence[Migration] | None = None) -> list[Migration]:
@@ -132,7 +148,8 @@ async def _migrate(link: Link) -> None:
     table = f"{link.options.keyspace}.migrations"
     token = secrets.token_hex(8)
     for _ in range(_PATIENCE * 4):
-        taken = await link.execute(
+        taken = await _execute(
+            link,
             f"INSERT INTO {table} (name, checksum, state) VALUES (%s, %s, 'lock') IF NOT EXISTS "
             f"USING TTL {_LOCK_SECONDS}",
             (_LOCK, token),
