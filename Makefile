@@ -58,6 +58,7 @@ serve: .venv/.ready
 test: check
 	-@$(MAKE) --no-print-directory .venv-crewai/.ready
 	$(BIN)/python tools/browser.py
+	$(BIN)/python tools/cassandra.py fetch
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 $(PYTEST_ARGS)
 
 quick: .venv/.ready

@@ -4,13 +4,14 @@
     python tools/cassandra.py run FOLDER         runs one node there, prints its URL, until it is interrupted
 
 The jars come through Maven, with whatever repository it is set up for, or from the repository whose address is in
-`HANSARD_MAVEN_REPOSITORY`. Each must have the hash that `cassandra-jars.txt` says. Java 17 is used if the PATH has it.
+`HANSARD_MAVEN_REPOSITORY`. Each must have the hash that `cassandra-jars.txt` says. The PATH must have Java 11 or 17.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ import tempfile
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +32,9 @@ ARCHIVE = HOME / "classes.jsa"
 """The classes of a running node, ready to be mapped: starting is twice as quick."""
 _PINNED = Path(__file__).with_name("cassandra-jars.txt")
 _PATIENCE = 180.0
+_FETCH_PATIENCE = 600
+_JAVA = (11, 17)
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 CommitLogSync = Literal["periodic", "group", "batch"]
 
@@ -104,58 +109,84 @@ def pinned() -> dict[str, str]:
     return {path: sha256 for sha256, path in (line.split() for line in lines)}
 
 
-def missing() -> list[str]:
-    """The jars that are not here, or have another hash."""
-    return [path for path, sha256 in pinned().items() if _hash(JARS / Path(path).name) != sha256]
+def why_absent() -> str | None:
+    """Why no node can be started here; None if one can."""
+    if reason := _why_no_java():
+        return reason
+    # Only jars with the right hash get into the folder, and all of them at once.
+    return None if JARS.exists() else "its jars are not here: python tools/cassandra.py fetch"
+
+
+@cache
+def _why_no_java() -> str | None:
+    if shutil.which("java") is None:
+        return "no java on the PATH"
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found[1]) not in _JAVA:
+        return f"the java on the PATH is {found[1] if found else 'unknown'}, and Cassandra {VERSION} runs on 11 and 17"
+    return None
+
+
+def why_not_fetched() -> str | None:
+    """Fetches the jars if they are not here. Returns None, or the reason why that failed."""
+    if reason := _why_no_java():
+        return reason
+    if not JARS.exists():
+        HOME.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="new-", dir=HOME) as folder:
+            fetched = Path(folder) / "jars"
+            fetched.mkdir()
+            if reason := _fetch(fetched):
+                return reason
+            fetched.rename(JARS)
+    if not ARCHIVE.exists():
+        _make_archive()
+    return None
+
+
+def _fetch(folder: Path) -> str | None:
+    if repository := os.environ.get("HANSARD_MAVEN_REPOSITORY"):
+        reason = _download(repository.rstrip("/"), folder)
+    elif shutil.which("mvn"):
+        reason = _ask_maven(folder)
+    else:
+        reason = "neither mvn on the PATH nor HANSARD_MAVEN_REPOSITORY"
+    if reason:
+        return reason
+    wrong = [path for path, sha256 in pinned().items() if _hash(folder / Path(path).name) != sha256]
+    return f"these jars are missing or have the wrong hash: {', '.join(wrong)}" if wrong else None
 
 
 def _hash(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
 
-def why_absent() -> str | None:
-    """Why there can be no node here."""
-    if shutil.which("java") is None:
-        return "no java on the PATH"
-    names = [Path(path).name for path in pinned()]
-    if all((JARS / name).exists() for name in names) or shutil.which("mvn") or repository():
-        return None
-    return "neither mvn on the PATH nor HANSARD_MAVEN_REPOSITORY to fetch it"
-
-
-def repository() -> str | None:
-    return os.environ.get("HANSARD_MAVEN_REPOSITORY")
-
-
-def fetch() -> None:
-    """Fetches what is missing and makes the archive of classes. Does nothing when all is here."""
-    if missing():
-        JARS.mkdir(parents=True, exist_ok=True)
-        if repository():
-            _download(missing())
-        else:
-            _ask_maven()
-    wrong = missing()
-    if wrong:
-        raise SystemExit(f"these jars could not be fetched, or have another hash than they should: {', '.join(wrong)}")
-    if not ARCHIVE.exists():
-        _make_archive()
-
-
-def _download(paths: list[str]) -> None:
+def _download(repository: str, folder: Path) -> str | None:
     def one(path: str) -> None:
-        with urllib.request.urlopen(f"{(repository() or '').rstrip('/')}/{path}", timeout=60) as answer:
-            (JARS / Path(path).name).write_bytes(answer.read())
+        with urllib.request.urlopen(f"{repository}/{path}", timeout=60) as answer:
+            (folder / Path(path).name).write_bytes(answer.read())
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(one, paths))
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(one, pinned()))
+    except OSError as error:
+        return f"HANSARD_MAVEN_REPOSITORY does not have them: {error}"
+    return None
 
 
-def _ask_maven() -> None:
-    with tempfile.TemporaryDirectory(prefix="hansard-") as folder:
-        (Path(folder) / "pom.xml").write_text(_POM)
-        command = ["mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
-        subprocess.run([*command, "-DincludeScope=runtime"], cwd=folder, check=True)
+def _ask_maven(folder: Path) -> str | None:
+    with tempfile.TemporaryDirectory(prefix="hansard-") as project:
+        (Path(project) / "pom.xml").write_text(_POM)
+        command = ["mvn", "--quiet", "--batch-mode", _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+        try:
+            done = subprocess.run(
+                command, cwd=project, capture_output=True, text=True, timeout=_FETCH_PATIENCE, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"mvn took longer than {_FETCH_PATIENCE} seconds"
+    errors = [line for line in done.stdout.splitlines() if "ERROR" in line]
+    return f"mvn failed: {(errors or ['?'])[0]}" if done.returncode else None
 
 
 def _make_archive() -> None:
@@ -313,7 +344,9 @@ hinted_handoff_enabled: true
 
 
 def main(arguments: list[str]) -> None:
-    fetch()
+    if reason := why_not_fetched():
+        print(f"Apache Cassandra cannot be had ({reason}): the tests that need it will be skipped")
+        sys.exit(arguments[:1] == ["run"])
     if arguments[:1] == ["run"]:
         node = Node(Path(arguments[1]).absolute())
         node.start()

@@ -51,7 +51,6 @@ def url() -> str:
         return OTHER_NODE
     with runs.lock("cassandra"):
         if not _facts().exists():
-            cassandra.fetch()
             node = Node(runs.folder() / "cassandra")
             node.start()
             assert node.process is not None

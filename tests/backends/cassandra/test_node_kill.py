@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers import cassandra
-from tools import cassandra as tool
-from tools.cassandra import Node
+from tools.cassandra import Node, why_absent
 
 import hansard
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    if cassandra.why_absent() is None:
-        tool.fetch()
+    if reason := why_absent():
+        pytest.skip(reason)
     node = Node(tmp_path / "node", sync="group")
     node.start()
     yield node

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers import cassandra
-from tools import cassandra as tool
-from tools.cassandra import Node, free_port
+from tools.cassandra import Node, free_port, why_absent
 
 import hansard
 from hansard.backends.cassandra.connection import Link
@@ -32,11 +30,10 @@ def _has_addresses() -> bool:
 
 @pytest.fixture
 def ring(tmp_path: Path) -> Iterator[list[Node]]:
-    if cassandra.why_absent() is not None:
-        pytest.skip("no node can be had here")
+    if reason := why_absent():
+        pytest.skip(reason)
     if not _has_addresses():
         pytest.skip("this system has only one loopback address")
-    tool.fetch()
     ports = (free_port(ADDRESSES[0]), free_port(ADDRESSES[0]))
     nodes = [Node(tmp_path / address, address=address, seeds=ADDRESSES, ports=ports) for address in ADDRESSES]
     try:
