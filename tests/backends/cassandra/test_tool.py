@@ -89,7 +89,7 @@ def test_a_jar_that_the_repository_lacks(home: Path, repository: Path) -> None:
 
 def test_no_way_to_fetch_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HANSARD_MAVEN_REPOSITORY", raising=False)
-    monkeypatch.setattr(cassandra.shutil, "which", {"java": "java"}.get)
+    monkeypatch.setattr("shutil.which", {"java": "java"}.get)
     reason = cassandra.why_not_fetched()
     assert reason is not None
     assert "neither mvn" in reason
