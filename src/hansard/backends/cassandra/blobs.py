@@ -6,10 +6,11 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from hansard.backends.cassandra import rows, uploads
+from hansard.backends.cassandra import uploads
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement
 from hansard.backends.cassandra.rows import BlobHeader
+from hansard.backends.shared import documents
 from hansard.errors import TimedOut
 
 _PATIENCE = 30.0
@@ -29,7 +30,7 @@ class BlobTable:
         found = await self._link.read("read_blob", tenant, sha256, 1 + references, serial=True)
         if not found or found[0][0] != "" or found[0][2] is None:
             return None, None, []
-        blob = rows.decode(found[0][2], BlobHeader, f"blob {sha256}")
+        blob = documents.decode(found[0][2], BlobHeader, f"blob {sha256}")
         return blob, found[0][1], [ref for ref, _, _ in found[1:]]
 
     async def get(self, tenant: str, sha256: str) -> bytes | None:
@@ -92,7 +93,7 @@ class BlobTable:
     ) -> bool:
         """Replaces the row of the blob and adds references, or removes them with `ends`. False if the stamp changed."""
         key = (self._link.prefix, tenant, sha256)
-        new, doc = secrets.token_hex(8), rows.encode(after)
+        new, doc = secrets.token_hex(8), documents.encode(after)
         # No stamp means that there must be none.
         batch: list[Statement] = [("end_blob" if after.gone_by else "swap_blob", (new, doc, *key, stamp))]
         batch += [("delete_reference" if ends else "put_reference", (*key, each)) for each in references]

@@ -13,6 +13,7 @@ from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.read import Name
 from hansard.backends.cassandra.rows import CassandraMessage, Head, RowKey
 from hansard.backends.cassandra.write import Write
+from hansard.backends.shared import documents, lists
 from hansard.contract.storage import Changes, Update
 from hansard.contract.types import Context, Draft
 from hansard.model import Message, to_micros
@@ -126,7 +127,7 @@ class Change:
     def _insert(self, segment: int, message: Message, draft: Draft, *, checks_ids: bool) -> None:
         self._put(segment, message, draft.body, draft.size)
         place = (self._era, rows.ID, 0, 0, message.id)
-        self.write.rows[place] = (rows.encode((segment, message.seq)), None)
+        self.write.rows[place] = (documents.encode((segment, message.seq)), None)
         if checks_ids:
             self.write.checked.add(place)
         who = message.participant
@@ -146,7 +147,7 @@ class Change:
             self.write.uploads[upload] = (data, segment, message.seq)
             data = b""
         stored = rows.stored_of(message, size, self._recent[-1], upload)
-        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (rows.encode(stored), data)
+        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (documents.encode(stored), data)
         row = CassandraMessage(segment, message.seq, stored, None)
         for what in _references(row):
             self.write.rows[(self._era, rows.REFERENCE, segment, message.seq, what)] = (b"{}", None)
@@ -166,7 +167,7 @@ class Change:
             self._put(segment, message, update.draft.body, update.draft.size)
             return
         stored = rows.stored_of(message, row.stored.size, row.stored.stamp, row.stored.upload)
-        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (rows.encode(stored), None)
+        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (documents.encode(stored), None)
 
     def _summarise(self, changes: Changes, leaving: Leaving) -> None:
         if changes.wipes == "nothing":
@@ -175,7 +176,7 @@ class Change:
             # Several in one batch have the same number, and keep their order by name.
             number = sum(key[1] == rows.SUMMARY for key in self.write.rows)
             place = (self._era, rows.SUMMARY, 0, self._n, f"{number:06}")
-            self.write.rows[place] = (rows.encode(changes.new_summary), None)
+            self.write.rows[place] = (documents.encode(changes.new_summary), None)
 
     # Beside the messages
 
@@ -183,7 +184,7 @@ class Change:
         for digest in changes.tombstones:
             at = max(self._context.now, leaving.tombstones.get(digest, self._context.now))
             place = (rows.BESIDE, rows.TOMBSTONE, 0, 0, digest)
-            self.write.rows[place] = (rows.encode(to_micros(at)), None)
+            self.write.rows[place] = (documents.encode(to_micros(at)), None)
             due = to_micros(at + rules.TOMBSTONE_LIFE)
             if (due, "tombstone", self._name[1]) not in self._follows.due:
                 self._follows.due.append((due, "tombstone", self._name[1]))
@@ -192,8 +193,8 @@ class Change:
         before, state = self._before, changes.state
         sums = before.sums if before and not _changes_owner(before, changes) else []
         sums, changed = rows.spent(sums, self._n, list(changes.usage))
-        keys = {rows.usage_key(each.row) for each in changed}
-        kept = [each for each in self._follows.sums if rows.usage_key(each.row) not in keys]
+        keys = {lists.usage_key(each.row) for each in changed}
+        kept = [each for each in self._follows.sums if lists.usage_key(each.row) not in keys]
         self._follows.sums = [*kept, *changed]
         birth = self._n if is_new else before.birth if before else self._n
         self.write.head = Head(

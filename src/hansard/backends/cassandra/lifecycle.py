@@ -16,6 +16,7 @@ from hansard.backends.cassandra import effects, listing, read, rows, tenant_data
 from hansard.backends.cassandra.connection import Row, Statement
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
+from hansard.backends.shared import documents
 from hansard.contract.types import Context, ConversationQuery, Swept
 from hansard.errors import HansardError
 from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
@@ -168,7 +169,7 @@ async def _sweep(storage: CassandraStorage, context: Context, day: str, row: Row
     if kind == "conversation":
         receipt += await storage.write(here, name, partial(drop_conversation, if_expired=True))
     elif kind == "record":
-        owner, namespace, key = rows.decode(name.encode(), tuple[str, tuple[str, ...], str], "a due")
+        owner, namespace, key = documents.decode(name.encode(), tuple[str, tuple[str, ...], str], "a due")
         gone = await storage.records.drop_expired(here, owner, (namespace, key))
         receipt += Receipt(records=gone, at=context.now)
     elif kind == "blob":
@@ -189,7 +190,7 @@ async def forget_tombstones(storage: CassandraStorage, context: Context, id: str
         if head is None:
             return 0
         found = await storage.link.read("read_kind", *name, rows.BESIDE, rows.TOMBSTONE, serial=True)
-        old = [row[4] for row in found if all or rows.decode(row[6], int, "a tombstone") <= end]
+        old = [row[4] for row in found if all or documents.decode(row[6], int, "a tombstone") <= end]
         has_left = len(old) < len(found)
         if not old and (has_left or head.state is not None):
             return 0

@@ -17,6 +17,7 @@ from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.rows import Head
 from hansard.backends.cassandra.write import Write, WriteIntent
+from hansard.backends.shared import documents
 from hansard.backends.shared.settling import Outgoing, RemovedCounts, WriteMark
 from hansard.errors import HansardError, Unavailable
 
@@ -42,7 +43,7 @@ class CassandraPartitions:
 
     async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         deadline = int(time.time()) + seconds
-        said = rows.encode(structs.replace(mark.carried, deadline=deadline))
+        said = documents.encode(structs.replace(mark.carried, deadline=deadline))
         await self._link.put("put_mark", self._link.prefix, tenant, mark.id, mark.n, said)
         return deadline
 
@@ -100,7 +101,7 @@ class CassandraPartitions:
     async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[WriteEffects]]:
         found = await self._link.read("read_kind", tenant, mark.id, rows.BESIDE, rows.OUTGOING, serial=True)
         where = f"the outbox of {mark.id!r}"
-        return [Outgoing(row[3], [rows.decode(row[6], WriteEffects, where)], row[3]) for row in reversed(found)]
+        return [Outgoing(row[3], [documents.decode(row[6], WriteEffects, where)], row[3]) for row in reversed(found)]
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[WriteEffects]) -> None:
         await self._link.put("remove_outgoing", self._link.prefix, tenant, id, outgoing.entry)
@@ -110,7 +111,7 @@ class CassandraPartitions:
 
     async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         found = [
-            rows.decode(doc, WriteIntent, f"a mark of {tenant!r}")
+            documents.decode(doc, WriteIntent, f"a mark of {tenant!r}")
             for (doc,) in await self._link.read("read_marks", tenant)
         ]
         return [(WriteMark(each.id, each.n, each.after_n, (), each), each.deadline) for each in found]
@@ -197,6 +198,6 @@ class CassandraPartitions:
         row = sum.row
         month, bucket = row.day[:7], places.bucket_of(id)
         await self._catalog.add("month", tenant, month)
-        name = rows.encode([row.user_id, row.agent_id, row.model, id, sum.since]).decode()
+        name = documents.encode([row.user_id, row.agent_id, row.model, id, sum.since]).decode()
         key = (self._link.prefix, tenant, month, bucket, row.day, name)
-        await self._link.put("put_usage", *key, rows.encode(row), n, n)
+        await self._link.put("put_usage", *key, documents.encode(row), n, n)

@@ -19,6 +19,7 @@ from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Row, Statement
 from hansard.backends.cassandra.effects import Due
 from hansard.backends.cassandra.rows import CassandraRecord, Head
+from hansard.backends.shared import documents
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import TimedOut
@@ -78,11 +79,13 @@ class RecordTable:
         """None if another writer has replaced the record, and its upload, since the row was read."""
         _, key, stamp, doc = row
         where = f"record {key!r}"
-        document = rows.decode(doc, _Document, where)
+        document = documents.decode(doc, _Document, where)
         if document.row is not None:
             return ReadRecord(stamp, document.row, None)
         data = await uploads.get(self._link, document.upload or "")
-        return None if data is None else ReadRecord(stamp, rows.decode(data, CassandraRecord, where), document.upload)
+        return (
+            None if data is None else ReadRecord(stamp, documents.decode(data, CassandraRecord, where), document.upload)
+        )
 
     async def _homes(self, tenant: str, found: Sequence[ReadRecord | None]) -> dict[str, Head | None]:
         """The conversations that these belong to."""
@@ -213,7 +216,7 @@ class RecordTable:
         assert change.record is not None
         assert change.record.conversation_id is not None
         name = (tenant, change.record.conversation_id)
-        doc = rows.encode([owner, *change.key])
+        doc = documents.encode([owner, *change.key])
         place = (rows.BESIDE, rows.TIE, home.birth, 0, codec.sha256_of(doc))
         while True:
             key = (self._link.prefix, *name)
@@ -244,12 +247,12 @@ class RecordTable:
         home = homes.get(record.conversation_id) if record.conversation_id is not None else None
         row = rows.stored_record(record, home.birth if home else 0)
         document, upload = _Document(row), None
-        data = rows.encode(row)
+        data = documents.encode(row)
         if len(data) > uploads.LARGE:
             upload = uploads.new_name()
             await uploads.put(self._link, upload, data)
             document = _Document(None, upload)
-        stamp, doc = secrets.token_hex(8), rows.encode(document)
+        stamp, doc = secrets.token_hex(8), documents.encode(document)
         if stored is None:
             return ("create_record", (*key, stamp, doc)), upload
         return ("swap_record", (stamp, doc, *key, stored.stamp)), upload
@@ -280,7 +283,7 @@ class RecordTable:
         while page := await self._link.read("read_records", tenant, owner, b"", "", _END, "", _PIECE):
             key = (self._link.prefix, tenant, owner)
             batch: list[Statement] = [("delete_record", (*key, row[0], row[1], row[2])) for row in page]
-            old = [upload for row in page if (upload := rows.decode(row[3], _Document, "a record").upload)]
+            old = [upload for row in page if (upload := documents.decode(row[3], _Document, "a record").upload)]
             if await self._link.swap(batch):
                 gone += len(page)
                 await self._delete_uploads(old)
@@ -302,7 +305,7 @@ class RecordTable:
 
 def _due(owner: str, record: Record) -> Due:
     assert record.expires_at is not None
-    name = rows.encode([owner, record.namespace, record.key]).decode()
+    name = documents.encode([owner, record.namespace, record.key]).decode()
     return to_micros(record.expires_at), "record", name
 
 

@@ -25,17 +25,16 @@ import secrets
 import time
 import zlib
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from hansard import codec
+from hansard import codec, rules
+from hansard.backends.shared import documents, lists
 from hansard.contract.types import ConversationState
 from hansard.errors import Corrupt
-from hansard.model import BlobRef, Message, Record, UsageRow, from_micros, to_micros
+from hansard.model import BlobRef, Message, Record, UsageRow, to_micros
 
-S = TypeVar("S")
 RowKey = tuple[int, int, int, int, str]
 """Era, kind, segment, seq, name."""
 
@@ -47,8 +46,6 @@ TIE, OUTGOING, TOMBSTONE = 3, 2, 1
 NO_SEQ = -1
 """Before every seq."""
 
-_encode = msgspec.json.Encoder().encode
-_NO_EXTRA = codec.Extra()
 _RECENT = 16
 """Stamps that a head keeps, so that a writer whose answer got lost can see whether it has written."""
 _KEPT_SUMS = 8
@@ -103,20 +100,14 @@ def following(before: Head | None) -> tuple[int, list[str]]:
 
 def spent(sums: list[Sum], n: int, changes: list[UsageRow] | tuple[UsageRow, ...]) -> tuple[list[Sum], list[Sum]]:
     """The sums after these changes, and those of them that have changed."""
-    from hansard import rules
-
-    known = {usage_key(each.row): each for each in sums}
+    known = {lists.usage_key(each.row): each for each in sums}
     changed: list[Sum] = []
     for row in changes:
-        before = known.pop(usage_key(row), None)
+        before = known.pop(lists.usage_key(row), None)
         after = Sum(before.since, rules.add_usage(before.row, row)) if before else Sum(n, row)
-        known[usage_key(row)] = after
+        known[lists.usage_key(row)] = after
         changed.append(after)
     return list(known.values())[-_KEPT_SUMS:], changed
-
-
-def usage_key(row: UsageRow) -> tuple[str, str | None, str | None, str | None]:
-    return row.day, row.user_id, row.agent_id, row.model
 
 
 class MessageDocument(Struct, array_like=True, frozen=True):
@@ -141,9 +132,20 @@ class CassandraMessage(Struct, frozen=True):
     body: str | None
 
     @property
+    def id(self) -> str:
+        return self.stored.id
+
+    @property
+    def created_at(self) -> int:
+        return self.stored.created_at
+
+    @property
+    def size(self) -> int:
+        return self.stored.size
+
+    @property
     def extra(self) -> codec.Extra:
-        where = f"message {self.stored.id!r}"
-        return _NO_EXTRA if self.stored.extra is None else codec.decode_extra(self.stored.extra, where)
+        return documents.extra_of(self.stored.extra, f"message {self.stored.id!r}")
 
 
 class CassandraRecord(Struct, array_like=True, frozen=True):
@@ -162,20 +164,9 @@ class BlobHeader(Struct, frozen=True, omit_defaults=True):
     """The conversation and the write with which the blob went."""
 
 
-def encode(value: Any) -> bytes:
-    return _encode(value)
-
-
-def decode(data: bytes, kind: type[S], where: str) -> S:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        raise Corrupt(f"{where} cannot be read: {error}", where=where) from error
-
-
 def encode_head(head: Head) -> bytes:
     """Compressed if it is large: many branches repeat each other's paths."""
-    data = _encode(head)
+    data = documents.encode(head)
     return data if len(data) < _LARGE_HEAD else _COMPRESSED + zlib.compress(data, 1)
 
 
@@ -185,7 +176,7 @@ def decode_head(data: bytes, where: str) -> Head:
             data = zlib.decompress(data[1:])
         except zlib.error as error:
             raise Corrupt(f"{where} cannot be read: {error}", where=where) from error
-    return decode(data, Head, where)
+    return documents.decode(data, Head, where)
 
 
 # Messages
@@ -207,7 +198,7 @@ def stored_of(message: Message, size: int, stamp: str, upload: str | None) -> Me
 
 def message_row(row: tuple[Any, ...], id: str) -> CassandraMessage:
     _, _, segment, seq, _, _, doc, body = row
-    stored = decode(doc, MessageDocument, f"message {seq} of conversation {id!r}")
+    stored = documents.decode(doc, MessageDocument, f"message {seq} of conversation {id!r}")
     return CassandraMessage(segment, seq, stored, None if body is None else _text(body, id))
 
 
@@ -219,28 +210,16 @@ def _text(body: bytes, id: str) -> str:
 
 
 def message_of(row: CassandraMessage, body: str, conversation_id: str) -> Message:
-    stored, extra = row.stored, row.extra
-    where = f"message {stored.id!r} of conversation {conversation_id!r}"
-    return Message(
-        stored.role,
-        codec.content_of(body, stored.format, where),
-        stored.id,
+    stored = row.stored
+    return documents.message_of(
         conversation_id,
+        stored.id,
         row.seq,
-        extra.branch,
-        stored.format,
-        extra.participant,
-        extra.mentions,
-        extra.scope,
-        extra.status,
-        extra.pinned,
-        from_micros(stored.created_at),
-        None if extra.updated_at is None else from_micros(extra.updated_at),
-        extra.trace_id,
-        extra.sources,
-        extra.usage,
-        extra.metadata,
-        extra.blobs,
+        role=stored.role,
+        format=stored.format,
+        body=body,
+        created_at=stored.created_at,
+        extra=stored.extra,
     )
 
 
@@ -257,13 +236,11 @@ def digests_of(blobs: tuple[BlobRef, ...]) -> list[str]:
 
 
 def record_of(row: CassandraRecord) -> Record:
-    return row.record if row.data is None else msgspec.structs.replace(row.record, value=row.data)
+    return documents.join_record(row.record, row.data)
 
 
 def stored_record(record: Record, birth: int) -> CassandraRecord:
-    if not isinstance(record.value, bytes):
-        return CassandraRecord(record, None, birth)
-    return CassandraRecord(msgspec.structs.replace(record, value=None), record.value, birth)
+    return CassandraRecord(*documents.split_record(record), birth)
 
 
 # Times

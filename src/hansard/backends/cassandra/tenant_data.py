@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 
 from hansard import rules
-from hansard.backends.cassandra import read, rows
+from hansard.backends.cassandra import read
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Row
 from hansard.backends.cassandra.effects import BUCKETS
+from hansard.backends.shared import documents, lists
 from hansard.contract.types import Context, Participation
 from hansard.model import UsageRow
 
@@ -37,34 +38,24 @@ async def usage(
     link: Link, catalog: NameCatalog, context: Context, since: str | None, until: str | None
 ) -> list[UsageRow]:
     found = [
-        rows.decode(row[2], UsageRow, "a usage row")
+        documents.decode(row[2], UsageRow, "a usage row")
         async for _, _, row in _usage_rows(link, catalog, context.tenant, since or _FIRST, until or _LAST)
     ]
-    wanted = [row for row in _added(found) if rules.counts_anything(row) and context.user in (None, row.user_id)]
-    return sorted(wanted, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+    return lists.select_usage(lists.add_up_usage(found), context)
 
 
 async def erase_usage(link: Link, catalog: NameCatalog, tenant: str, user_id: str | None) -> int:
     """Removes a user's rows, or all (None); returns how many different ones there were."""
     gone: set[rules.UsageKey] = set()
     async for month, bucket, (day, name, doc, n) in _usage_rows(link, catalog, tenant, _FIRST, _LAST):
-        row = rows.decode(doc, UsageRow, "a usage row")
+        row = documents.decode(doc, UsageRow, "a usage row")
         if user_id is None or row.user_id == user_id:
             await link.put("delete_usage", n, link.prefix, tenant, month, bucket, day, name)
-            gone.add(rows.usage_key(row))
+            gone.add(lists.usage_key(row))
     if user_id is None:
         for month in await catalog.names("month", tenant):
             await catalog.remove("month", tenant, month)
     return len(gone)
-
-
-def _added(found: Iterable[UsageRow]) -> list[UsageRow]:
-    """Rows of the same key added up."""
-    total: dict[rules.UsageKey, UsageRow] = {}
-    for row in found:
-        key = rows.usage_key(row)
-        total[key] = rules.add_usage(total[key], row) if key in total else row
-    return list(total.values())
 
 
 # Participants

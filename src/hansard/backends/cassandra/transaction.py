@@ -24,7 +24,7 @@ from hansard.backends.cassandra.records import RecordTable
 from hansard.backends.cassandra.rows import CassandraMessage, Head
 from hansard.backends.cassandra.write import Write
 from hansard.backends.cassandra.write_queue import LARGEST, Group, Queue, Queues
-from hansard.backends.shared import optimistic
+from hansard.backends.shared import documents, message_walk, optimistic
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import RemovedCounts, Settling
 from hansard.backends.shared.signals import Signals
@@ -279,7 +279,7 @@ class CassandraTransaction:
         self, view: ConversationView, changes: Changes, buried: dict[str, datetime]
     ) -> tuple[Leaving, Applied]:
         removed = [await self._row(segment, message.seq) for segment, message in changes.remove]
-        removed += [row async for row in view.walk_all(changes.remove_runs)]
+        removed += [row async for row in message_walk.walk_all(view, changes.remove_runs)]
         messages = [row for row in removed if row is not None]
         updated = await self._row(changes.update.segment, changes.update.before.seq) if changes.update else None
         if changes.update is not None and updated is None:
@@ -303,7 +303,7 @@ class CassandraTransaction:
         if changes.wipes == "everything":
             ties = await view.kind(rows.TIE, rows.BESIDE)
             records = [
-                rows.decode(row[6], tuple[str, tuple[str, ...], str], "a tie")
+                documents.decode(row[6], tuple[str, tuple[str, ...], str], "a tie")
                 for row in ties
                 if row[2] == view.head.birth
             ]

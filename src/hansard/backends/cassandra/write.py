@@ -11,6 +11,7 @@ from hansard.backends.cassandra.connection import Statement
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.read import Name
 from hansard.backends.cassandra.rows import Head, RowKey
+from hansard.backends.shared import documents
 from hansard.backends.shared.settling import WriteMark
 
 Cells = tuple[bytes, bytes | None]
@@ -95,7 +96,7 @@ class Write(Struct):
             found.append(self._row(key, place, cells))
         if not self.follows.is_empty:
             outgoing = (rows.BESIDE, rows.OUTGOING, 0, self.head.n, "")
-            found.append(("put_row", (*key, *outgoing, rows.encode(self.follows))))
+            found.append(("put_row", (*key, *outgoing, documents.encode(self.follows))))
         return found
 
     def _head(self, key: tuple[str, str, str]) -> Statement:

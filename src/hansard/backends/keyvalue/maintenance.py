@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.keys import TENANTS, KeyValueKeys, time_key
+from hansard.backends.shared import documents
 from hansard.contract.storage import Changes, Transaction
 from hansard.contract.types import Context, ConversationQuery, Swept
 from hansard.errors import HansardError
@@ -160,7 +160,7 @@ async def _sweep(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
     if kind == "conversation" and text:
         receipt += await drop(storage, context, text.decode(), if_expired=True)
     elif kind == "record" and text:
-        space, record = rows.decode(text, tuple[str, bytes], key)
+        space, record = documents.decode(text, tuple[str, bytes], key)
         receipt += Receipt(records=await storage.records.drop_expired(context, space, record), at=context.now)
     elif kind == "blob":
         receipt += Receipt(blobs=await storage.tenant_data.release_blob(keys, what, context.now), at=context.now)

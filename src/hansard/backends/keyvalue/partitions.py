@@ -30,13 +30,13 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions, Token
 from hansard.backends.keyvalue.keys import KeyValueKeys
 from hansard.backends.keyvalue.rows import Anchor, MessageRow, PendingSpace
 from hansard.backends.keyvalue.tenant_data import TenantData
 from hansard.backends.keyvalue.tree import Item, MissingNode, Root, Tree
 from hansard.backends.keyvalue.write import Bound, Effect, Intent, KeyValueWrite, objects_of_message
+from hansard.backends.shared import documents
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import Outgoing, RemovedCounts, Settling, WriteMark
 from hansard.errors import Unavailable
@@ -63,7 +63,7 @@ class KeyValuePartitions:
 
     async def load(self, key: str) -> LoadedHead:
         found = await self._functions.get(key)
-        return (rows.decode(found[0], Anchor, key), found[1]) if found else (None, None)
+        return (documents.decode(found[0], Anchor, key), found[1]) if found else (None, None)
 
     def tree(self, keys: KeyValueKeys) -> Tree:
         async def load(name: str) -> bytes | None:
@@ -159,7 +159,10 @@ class KeyValuePartitions:
             anchor, token = await self.load(space)
             if anchor is None or anchor.pending is None or anchor.pending.stamp != stamp:
                 return
-            if await self._functions.put(space, rows.encode(_resolved(anchor, applies=applies)), token) is not None:
+            if (
+                await self._functions.put(space, documents.encode(_resolved(anchor, applies=applies)), token)
+                is not None
+            ):
                 return
 
     # `settling.Partitions`
@@ -167,7 +170,7 @@ class KeyValuePartitions:
     async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         intent: Intent = mark.carried
         intent.deadline = int(time.time()) + seconds
-        await self._functions.put(KeyValueKeys(tenant).mark(intent.stamp), rows.encode(intent), None)
+        await self._functions.put(KeyValueKeys(tenant).mark(intent.stamp), documents.encode(intent), None)
         return intent.deadline
 
     async def prepare(self, write: KeyValueWrite, deadline: int) -> bool:
@@ -184,7 +187,7 @@ class KeyValuePartitions:
         assert anchor.pending is not None
         if token is None:
             await self._schedule_check(keys, space)
-        if await self._functions.put(space, rows.encode(anchor), token) is not None:
+        if await self._functions.put(space, documents.encode(anchor), token) is not None:
             return True
         # The answer may have been lost.
         found, _ = await self.load(space)
@@ -194,7 +197,7 @@ class KeyValuePartitions:
         failed: Unavailable | None = None
         token = None
         try:
-            token = await self._functions.put(write.head, rows.encode(write.anchor), write.token)
+            token = await self._functions.put(write.head, documents.encode(write.anchor), write.token)
         except Unavailable as error:
             failed = error
         if token is None and not await self._is_stored(write, failed):
@@ -246,7 +249,7 @@ class KeyValuePartitions:
             fence = secrets.token_hex(8)
             if anchor is None:
                 await self._schedule_check(keys, mark.id)
-            fenced = rows.encode(structs.replace(anchor or Anchor(), fence=fence))
+            fenced = documents.encode(structs.replace(anchor or Anchor(), fence=fence))
             if await self._functions.put(mark.id, fenced, token) is not None:
                 return
 
@@ -310,7 +313,7 @@ class KeyValuePartitions:
         return gone
 
     async def _wipe_leaf(self, keys: KeyValueKeys, intent: Intent, name: str, items: Sequence[Item]) -> int:
-        found = [rows.decode(value, MessageRow, name) for key, value in items if key.startswith(b"m")]
+        found = [documents.decode(value, MessageRow, name) for key, value in items if key.startswith(b"m")]
         await self._drop(key for row in found for key in objects_of_message(keys, "", row))
         released = sorted({ref.sha256 for row in found for ref in row.blobs})
         return sum([await self._tenant_data.release_blob(keys, sha256, intent.at) for sha256 in released])
@@ -328,7 +331,7 @@ class KeyValuePartitions:
 
 
 def _mark(data: bytes, where: str) -> tuple[WriteMark, int]:
-    intent = rows.decode(data, Intent, where)
+    intent = documents.decode(data, Intent, where)
     return WriteMark(intent.head, intent.n, intent.n - 1, carried=intent), intent.deadline
 
 

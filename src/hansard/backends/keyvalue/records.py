@@ -19,6 +19,7 @@ from hansard.backends.keyvalue.partitions import LINGER, KeyValuePartitions, Loa
 from hansard.backends.keyvalue.rows import Anchor, PendingSpace, StoredRecord
 from hansard.backends.keyvalue.tree import MissingNode, Root, Tree
 from hansard.backends.keyvalue.write import Bound, Effects, KeyValueWrite
+from hansard.backends.shared import documents
 from hansard.backends.shared.optimistic import PATIENCE, Overtaken
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
@@ -42,13 +43,13 @@ class RecordSpace:
 
     async def find(self, key: bytes) -> StoredRecord | None:
         value = await self._tree.get(self._root, key)
-        return rows.decode(value, StoredRecord, "a record") if value is not None else None
+        return documents.decode(value, StoredRecord, "a record") if value is not None else None
 
     async def bound(self, birth: str) -> dict[bytes, str]:
         """Returns the records of a conversation: their keys, and the stamps of the writes that stored them."""
         prefix = rows.bound_key(birth, b"")
         found = await self._tree.items(self._root, prefix, prefix + b"\xff")
-        return {key.removeprefix(prefix): rows.decode(value, str, "a record") for key, value in found}
+        return {key.removeprefix(prefix): documents.decode(value, str, "a record") for key, value in found}
 
     async def count(self) -> int:
         return await self._tree.count(self._root, *rows.RECORDS)
@@ -61,7 +62,7 @@ class RecordSpace:
         found: list[Record] = []
         async with aclosing(self._tree.scan(self._root, *_range(query), newest_first=query.newest_first)) as walked:
             async for _, value in walked:
-                row = rows.decode(value, StoredRecord, "a record")
+                row = documents.decode(value, StoredRecord, "a record")
                 is_wanted = not query.exact or row.record.namespace == query.prefix
                 if is_wanted and row.record.key.startswith(query.key_prefix) and (record := await live(row)):
                     found.append(record)
@@ -105,7 +106,7 @@ class RecordSpace:
         if row.record.expires_at is None:
             return {}
         name = f"{row.stamp}-{hashed(key.hex())}"
-        return {keys.due_at(row.record.expires_at, "record", name): rows.encode([self.key, key]).decode()}
+        return {keys.due_at(row.record.expires_at, "record", name): documents.encode([self.key, key]).decode()}
 
     async def _unneeded(self, keys: KeyValueKeys, batch: Batch, births: set[str]) -> list[str]:
         """Returns the keys by which these conversations found only records that are removed or stored again."""
@@ -151,7 +152,9 @@ class KeyValueRecords:
 
     # Reading
 
-    async def _read_one(self, keys: KeyValueKeys, key: str, read: Callable[[RecordSpace], Awaitable[rows.S]]) -> rows.S:
+    async def _read_one(
+        self, keys: KeyValueKeys, key: str, read: Callable[[RecordSpace], Awaitable[documents.S]]
+    ) -> documents.S:
         """Reads a space at one moment."""
         while True:
             found = await self._partitions.read_space(key)

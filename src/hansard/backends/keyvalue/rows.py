@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 
 from hansard import codec
 from hansard.backends.keyvalue.tree import Root
+from hansard.backends.shared import documents
 from hansard.contract.types import ConversationState, Draft
-from hansard.errors import Corrupt
-from hansard.model import BlobRef, Message, Participant, Record, UsageRow, from_micros, to_micros
+from hansard.model import BlobRef, Message, Participant, Record, UsageRow, to_micros
 
-S = TypeVar("S")
-_encode = msgspec.json.Encoder().encode
-_NO_EXTRA = codec.Extra()
 _RECENT = 32
 """How many stamps a head keeps, so that a writer whose answer was lost can see whether it has written."""
 
@@ -118,19 +114,8 @@ class BlobFacts(Struct, frozen=True):
     fence: str
 
 
-def encode(value: Any) -> bytes:
-    return _encode(value)
-
-
 def raw(value: Any) -> Raw:
-    return Raw(_encode(value))
-
-
-def decode(data: bytes | Raw, kind: type[S], where: str) -> S:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(f"{where} cannot be read: {error}", where=where) from error
+    return Raw(documents.encode(value))
 
 
 # Messages
@@ -167,28 +152,15 @@ def _stored(segment: int, message: Message, body: str, size: int, stamp: str) ->
 
 
 def message_of(row: MessageRow, conversation_id: str) -> Message:
-    where = f"message {row.id!r} of conversation {conversation_id!r}"
-    extra = _NO_EXTRA if row.extra is None else codec.decode_extra(row.extra, where)
-    return Message(
-        row.role,
-        codec.content_of(row.body, row.format, where),
-        row.id,
+    return documents.message_of(
         conversation_id,
+        row.id,
         row.seq,
-        extra.branch,
-        row.format,
-        extra.participant,
-        extra.mentions,
-        extra.scope,
-        extra.status,
-        extra.pinned,
-        from_micros(row.created_at),
-        None if extra.updated_at is None else from_micros(extra.updated_at),
-        extra.trace_id,
-        extra.sources,
-        extra.usage,
-        extra.metadata,
-        extra.blobs,
+        role=row.role,
+        format=row.format,
+        body=row.body,
+        created_at=row.created_at,
+        extra=row.extra,
     )
 
 
@@ -236,22 +208,20 @@ def bound_key(birth: str, key: bytes) -> bytes:
 
 
 def blob_value(data: bytes, keep_until: datetime, fence: str) -> bytes:
-    return _encode(BlobFacts(keep_until, fence)) + b"\n" + data
+    return documents.encode(BlobFacts(keep_until, fence)) + b"\n" + data
 
 
 def blob_of(value: bytes, where: str) -> tuple[BlobFacts, bytes]:
     line, _, data = value.partition(b"\n")
-    return decode(line, BlobFacts, where), data
+    return documents.decode(line, BlobFacts, where), data
 
 
 # Records
 
 
 def record_of(row: StoredRecord) -> Record:
-    return row.record if row.data is None else msgspec.structs.replace(row.record, value=row.data)
+    return documents.join_record(row.record, row.data)
 
 
 def stored_record(record: Record, birth: str, stamp: str) -> StoredRecord:
-    if not isinstance(record.value, bytes):
-        return StoredRecord(record, None, birth, stamp)
-    return StoredRecord(msgspec.structs.replace(record, value=None), record.value, birth, stamp)
+    return StoredRecord(*documents.split_record(record), birth, stamp)

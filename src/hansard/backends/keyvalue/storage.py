@@ -18,7 +18,7 @@ from msgspec import structs
 
 from hansard import rules
 from hansard.backends.keyvalue import keys as names
-from hansard.backends.keyvalue import maintenance, rows
+from hansard.backends.keyvalue import maintenance
 from hansard.backends.keyvalue.functions import PAGE, Functions, KeyValue
 from hansard.backends.keyvalue.keys import KeyValueKeys
 from hansard.backends.keyvalue.partitions import KeyValuePartitions
@@ -27,7 +27,7 @@ from hansard.backends.keyvalue.records import KeyValueRecords, RecordSpace
 from hansard.backends.keyvalue.tenant_data import TenantData
 from hansard.backends.keyvalue.transaction import KeyValueTransaction
 from hansard.backends.keyvalue.tree import MissingNode
-from hansard.backends.shared import optimistic
+from hansard.backends.shared import documents, optimistic
 from hansard.backends.shared.lists import select_usage
 from hansard.contract.backend import Capabilities, Durability
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
@@ -241,7 +241,7 @@ class KeyValueStorage:
                     break
                 value = await self.functions.get(entry)
                 if value is not None:
-                    id, message_id = rows.decode(value[0], tuple[str, str], entry)
+                    id, message_id = documents.decode(value[0], tuple[str, str], entry)
                     if await self._has(context, id, message_id, entry):
                         found.setdefault(id, []).append(message_id)
         return [Participation(id, ids) for id, ids in found.items()]

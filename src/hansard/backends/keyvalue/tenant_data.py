@@ -11,6 +11,7 @@ from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Functions
 from hansard.backends.keyvalue.keys import KeyValueKeys
 from hansard.backends.keyvalue.rows import CountedUsage
+from hansard.backends.shared import documents, lists
 from hansard.model import NOT_YET, UsageRow
 
 
@@ -78,10 +79,10 @@ class TenantData:
     async def _add_usage(self, key: str, n: int, added: Sequence[UsageRow]) -> None:
         while True:
             found = await self._functions.get(key)
-            spent = rows.decode(found[0], CountedUsage, key) if found else CountedUsage(0, [])
+            spent = documents.decode(found[0], CountedUsage, key) if found else CountedUsage(0, [])
             if spent.n >= n:
                 return
-            value = rows.encode(CountedUsage(n, _added([*spent.rows, *added])))
+            value = documents.encode(CountedUsage(n, lists.add_up_usage([*spent.rows, *added])))
             if await self._functions.put(key, value, found[1] if found else None) is not None:
                 return
 
@@ -92,8 +93,8 @@ class TenantData:
             if until is not None and key >= f"{keys.usage}{until}":
                 break
             value = await self._functions.get(key)
-            found += rows.decode(value[0], CountedUsage, key).rows if value else []
-        return _added(found)
+            found += documents.decode(value[0], CountedUsage, key).rows if value else []
+        return lists.add_up_usage(found)
 
     async def erase_usage(self, keys: KeyValueKeys, user_id: str | None) -> int:
         """Removes a user's rows, or all (None); returns how many different ones there were."""
@@ -104,15 +105,15 @@ class TenantData:
 
     async def _erase_usage(self, key: str, user_id: str | None) -> set[rules.UsageKey]:
         while (found := await self._functions.get(key)) is not None:
-            spent = rows.decode(found[0], CountedUsage, key)
+            spent = documents.decode(found[0], CountedUsage, key)
             left = [] if user_id is None else [row for row in spent.rows if row.user_id != user_id]
-            gone = {_key(row) for row in spent.rows if row not in left}
+            gone = {lists.usage_key(row) for row in spent.rows if row not in left}
             if not gone and user_id is not None:
                 return gone
             if user_id is None:
                 if await self._functions.delete(key, found[1]):
                     return gone
-            elif await self._functions.put(key, rows.encode(CountedUsage(spent.n, left)), found[1]) is not None:
+            elif await self._functions.put(key, documents.encode(CountedUsage(spent.n, left)), found[1]) is not None:
                 return gone
         return set()
 
@@ -122,15 +123,15 @@ class TenantData:
         key = f"{keys.tombstones}{digest}"
         while True:
             found = await self._functions.get(key)
-            if found and rows.decode(found[0], datetime, key) >= at:
+            if found and documents.decode(found[0], datetime, key) >= at:
                 return
-            if await self._functions.put(key, rows.encode(at), found[1] if found else None) is not None:
+            if await self._functions.put(key, documents.encode(at), found[1] if found else None) is not None:
                 return
 
     async def find_tombstones(self, keys: KeyValueKeys, digests: Sequence[str]) -> dict[str, datetime]:
         found = await self._functions.all(self._functions.get(f"{keys.tombstones}{each}") for each in digests)
         return {
-            digest: rows.decode(each[0], datetime, f"tombstone {digest}")
+            digest: documents.decode(each[0], datetime, f"tombstone {digest}")
             for digest, each in zip(digests, found, strict=True)
             if each is not None
         }
@@ -138,18 +139,6 @@ class TenantData:
     async def drop_tombstone(self, keys: KeyValueKeys, digest: str, now: datetime) -> bool:
         key = f"{keys.tombstones}{digest}"
         found = await self._functions.get(key)
-        if found is None or rows.decode(found[0], datetime, key) + rules.TOMBSTONE_LIFE > now:
+        if found is None or documents.decode(found[0], datetime, key) + rules.TOMBSTONE_LIFE > now:
             return False
         return await self._functions.delete(key, found[1])
-
-
-def _key(row: UsageRow) -> rules.UsageKey:
-    return row.day, row.user_id, row.agent_id, row.model
-
-
-def _added(found: Iterable[UsageRow]) -> list[UsageRow]:
-    """Adds up rows of the same key."""
-    total: dict[rules.UsageKey, UsageRow] = {}
-    for row in found:
-        total[_key(row)] = rules.add_usage(total[_key(row)], row) if _key(row) in total else row
-    return list(total.values())

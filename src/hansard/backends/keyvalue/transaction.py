@@ -17,6 +17,7 @@ from hansard.backends.keyvalue.records import RecordSpace, batch_of
 from hansard.backends.keyvalue.rows import Anchor, MessageRow
 from hansard.backends.keyvalue.tree import MissingNode, Root, is_gone
 from hansard.backends.keyvalue.write import Effects, KeyValueWrite, objects_of_message
+from hansard.backends.shared import documents, message_walk
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.contract import storage as contract
 from hansard.contract.storage import Applied, Changes, Wants
@@ -154,7 +155,7 @@ class ChangePlan:
         )
         for key, value in self._root.fresh:
             if key.startswith(b"m") and not is_gone(value):
-                self._release(rows.decode(value, MessageRow, "a message"))
+                self._release(documents.decode(value, MessageRow, "a message"))
         if self._root.children:
             self._effects.wipe = structs.replace(self._root, fresh=[])
         self._root = Root()
@@ -169,7 +170,7 @@ class ChangePlan:
             return []
         found = [await self._kept.at(segment, message.seq) for segment, message in changes.remove]
         removed = [row for row in found if row is not None]
-        return [*removed, *[row async for row in self._kept.walk_all(changes.remove_runs)]]
+        return [*removed, *[row async for row in message_walk.walk_all(self._kept, changes.remove_runs)]]
 
     def _remove(self, row: MessageRow) -> None:
         self._release(row)

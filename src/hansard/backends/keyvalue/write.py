@@ -7,11 +7,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from hansard.backends.keyvalue import rows
 from hansard.backends.keyvalue.functions import Token
 from hansard.backends.keyvalue.keys import KeyValueKeys
 from hansard.backends.keyvalue.rows import Anchor, MessageRow
 from hansard.backends.keyvalue.tree import Root
+from hansard.backends.shared import documents
 from hansard.backends.shared.settling import WriteMark
 from hansard.model import UsageRow
 
@@ -103,5 +103,5 @@ def objects_of_message(keys: KeyValueKeys, id: str, row: MessageRow) -> dict[str
     name = f"{row.stamp}-{row.seq}"
     found = {f"{keys.references(sha256)}{name}": b"" for sha256 in sorted({ref.sha256 for ref in row.blobs})}
     if row.participant is not None and row.participant.kind == "user":
-        found[f"{keys.authors(row.participant.id)}{name}"] = rows.encode([id, row.id])
+        found[f"{keys.authors(row.participant.id)}{name}"] = documents.encode([id, row.id])
     return found

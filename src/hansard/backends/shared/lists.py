@@ -177,3 +177,16 @@ def select_usage(
         and (until is None or row.day < until)
     ]
     return sorted(found, key=lambda row: (row.day, row.user_id or "", row.agent_id or "", row.model or ""))
+
+
+def usage_key(row: UsageRow) -> rules.UsageKey:
+    return row.day, row.user_id, row.agent_id, row.model
+
+
+def add_up_usage(rows: Iterable[UsageRow]) -> list[UsageRow]:
+    """Adds up rows of the same key, including those that cancel out."""
+    total: dict[rules.UsageKey, UsageRow] = {}
+    for row in rows:
+        key = usage_key(row)
+        total[key] = rules.add_usage(total[key], row) if key in total else row
+    return list(total.values())
