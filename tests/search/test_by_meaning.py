@@ -17,7 +17,7 @@ from tests.wait import PATIENCE, coming
 
 import hansard
 from hansard import Message, Store, rules, sync
-from hansard.errors import Unavailable, Unsupported, ValidationError
+from hansard.errors import FormatMismatch, Unavailable, Unsupported, ValidationError
 from hansard.search import Embedding, Hits, Spelling, vectors
 from hansard.store import embedder_task, search_modes, vector_records
 
@@ -38,13 +38,16 @@ class Model:
 
     dimensions = 4
 
-    def __init__(self, name: str = "few-words") -> None:
+    def __init__(self, name: str = "few-words", version: str = "1") -> None:
         self.name = name
+        self.version = version
         self.asked: list[list[str]] = []
+        self.kinds: list[str] = []
         self.does: Callable[[], Any] | None = None
 
-    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+    async def __call__(self, texts: Sequence[str], kind: str = "passage") -> Sequence[Sequence[float]]:
         self.asked.append(list(texts))
+        self.kinds.append(kind)
         if self.does is not None:
             given = self.does()
             if isinstance(given, Awaitable):
@@ -201,6 +204,49 @@ def test_it_goes_on_where_a_process_ended(url: str) -> None:
             assert await store.embed() == 0
             assert again.asked == []
             assert (await found(store, "money", limit=1)) == ["cash"]
+
+    asyncio.run(play())
+
+
+def test_an_embedder_knows_queries_from_passages() -> None:
+    async def play() -> None:
+        model = Model()
+        async with hansard.connect("memory://", embedder=model) as store:
+            await store.append("c", Message("user", "My car."))
+            await store.embed()
+            assert await found(store, "vehicle") == ["My car."]
+            assert model.kinds == ["passage", "query"]
+        prefixed = Embedding(model, name="m", dimensions=4, query_prefix="Q: ", passage_prefix="P: ")
+        await prefixed(["car"], "query")
+        await prefixed(["car"], "passage")
+        assert model.asked[-2:] == [["Q: car"], ["P: car"]]
+
+    asyncio.run(play())
+
+
+def test_vectors_of_two_versions_are_never_mixed(url: str) -> None:
+    if url.startswith("memory"):
+        pytest.skip("memory:// does not outlast its process")
+
+    async def play() -> None:
+        async with hansard.connect(url, embedder=Model()) as store:
+            await store.append("c", Message("user", "My car."))
+            await store.embed()
+        newer = Model(version="2")
+        async with hansard.connect(url, embedder=newer) as store:
+            await store.append("c", Message("user", "My cash."))
+            for mode in ("meaning", "hybrid"):
+                with pytest.raises(FormatMismatch, match=r"few-words@1.*few-words@2.*hansard reindex"):
+                    await store.search("vehicle", mode=mode)
+            with pytest.raises(FormatMismatch):
+                await store.embed()
+            assert newer.asked == [], "nothing was embedded"
+            assert len(await store.search("cash", mode="words")) == 1
+            assert [done async for done in store.admin.reindex()]
+            assert (await found(store, "vehicle"))[0] == "My car."
+        async with hansard.connect(url, embedder=Model()) as store:
+            with pytest.raises(FormatMismatch):
+                await found(store, "vehicle")
 
     asyncio.run(play())
 
@@ -630,6 +676,8 @@ def test_what_cannot_be_asked_for() -> None:
         for wrong in wrongs:
             with pytest.raises(ValidationError, match="async callable with a name"):
                 await hansard.connect("memory://", embedder=wrong)
+        with pytest.raises(ValidationError, match="version is '1@2'"):
+            await hansard.connect("memory://", embedder=Model(version="1@2"))
         with pytest.raises(ValidationError, match="dimensions are 0"):
             await hansard.connect("memory://", embedder=Embedding(Model(), name="m", dimensions=0))
         async with hansard.connect("none://", embedder=Model()) as store:
@@ -644,7 +692,7 @@ def test_damaged_vectors_are_reported() -> None:
         async with hansard.connect("memory://", embedder=Model()) as store:
             await store.append("c", Message("user", "My car."))
             await store.embed()
-            await store.records.put((*vector_records.VECTORS, "c", "few-words"), vector_records.key_of(0), b"odd")
+            await store.records.put((*vector_records.VECTORS, "c", "few-words@1"), vector_records.key_of(0), b"odd")
             with pytest.raises(hansard.Corrupt, match="hansard reindex"):
                 await found(store, "vehicle")
             assert [done async for done in store.admin.reindex()]
@@ -677,10 +725,10 @@ from hansard import Message
 from hansard.search import Spelling
 
 class Slow(Spelling):
-    async def __call__(self, texts):
+    async def __call__(self, texts, kind):
         print("asked", flush=True)
         await asyncio.sleep(0.02)
-        return await super().__call__(texts)
+        return await super().__call__(texts, kind)
 
 async def main():
     async with hansard.connect(sys.argv[1], embedder=Slow()) as store:

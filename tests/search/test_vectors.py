@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import math
+from array import array
 from typing import Any
 
 import pytest
@@ -18,12 +19,16 @@ from hansard.search.vectors import VectorRow
 
 
 def rows(*given: list[float]) -> list[VectorRow]:
-    return [VectorRow(at, f"m{at}", b"d", vectors.unit(each, len(each))) for at, each in enumerate(given)]
+    return [
+        VectorRow(at, f"m{at}", b"d", vectors.stored(vectors.unit(each, len(each)))) for at, each in enumerate(given)
+    ]
 
 
 def test_vectors_are_kept_at_length_one() -> None:
-    assert list(vectors.numbers_of(vectors.unit([3.0, 4.0], 2))) == pytest.approx([0.6, 0.8])
-    assert list(vectors.numbers_of(vectors.unit([0, 0], 2))) == [0.0, 0.0]
+    for given, direction in (([3.0, 4.0], [0.6, 0.8]), ([0, 0], [0.0, 0.0]), ([0.0, -7.0], [0.0, -1.0])):
+        kept = vectors.stored(vectors.unit(given, 2))
+        assert len(kept) == 2, "a byte for each dimension"
+        assert list(vectors.numbers_of(kept, 2)) == pytest.approx(direction, abs=0.005)
     for wrong in ([1.0], [1.0, 2.0, 3.0], ["a", "b"], [math.nan, 1.0], [math.inf, 1.0], 7, [None, None]):
         with pytest.raises(ValueError, match=r"vector|float"):
             vectors.unit(wrong, 2)  # type: ignore[arg-type]
@@ -51,8 +56,9 @@ def test_how_near(monkeypatch: pytest.MonkeyPatch, has_numpy: bool) -> None:
     else:
         monkeypatch.setattr(builtins, "__import__", without)
     query = vectors.unit([1.0, 1.0], 2)
-    found = vectors.scores(rows([1.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]), query)
-    assert found == pytest.approx([1.0, 0.7071, -0.7071, 0.0], abs=1e-4)
+    older = VectorRow(9, "m9", b"d", array("f", [0.0, 1.0]).tobytes())
+    found = vectors.scores([older, *rows([1.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 0.0])], query)
+    assert found == pytest.approx([0.7071, 1.0, 0.7071, -0.7071, 0.0], abs=1e-4)
     assert vectors.scores([], query) == []
 
 
@@ -64,8 +70,8 @@ def test_two_rankings_become_one() -> None:
 
 def test_spelling_is_near_for_words_that_look_alike() -> None:
     made = asyncio.run(Spelling()(["shipping orders", "an order was shipped", "東京タワー", "the weather is nice", ""]))
-    packed = [VectorRow(at, "", b"", vectors.unit(each, 256)) for at, each in enumerate(made)]
-    near = vectors.scores(packed, packed[0].vector)
+    units = [vectors.unit(each, 256) for each in made]
+    near = vectors.scores([VectorRow(at, "", b"", vectors.stored(each)) for at, each in enumerate(units)], units[0])
     assert near[1] > near[3]
     assert near[4] == 0.0
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import re
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,21 +16,23 @@ from tests.servers import postgres
 from tests.servers import redis as redis_servers
 
 from hansard import Message, Participant, sync
+from hansard.search import vectors
 
 ANN = Participant("user", "ann")
 BEN = Participant("user", "ben")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAYS = "bens-words"
-VECTOR = [0.6, 0.8]
+VECTOR = [0.1 * number for number in range(1, 17)]
 """No other text is embedded like this."""
 
 
 class Embedder:
     name = "canaries"
-    dimensions = 2
+    version = "1"
+    dimensions = 16
 
-    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        return [VECTOR if "canary" in text else [1.0, 0.0] for text in texts]
+    async def __call__(self, texts: Sequence[str], kind: str) -> Sequence[Sequence[float]]:
+        return [VECTOR if "canary" in text else [1.0] * 16 for text in texts]
 
 
 class Clock:
@@ -135,7 +136,7 @@ def test_nothing_of_an_erased_user_is_left(place: tuple[str, Callable[[], bytes]
         fill(acme, word)
         acme.embed()
         acme.search("canary")
-    vector = struct.pack("<2f", *VECTOR)
+    vector = vectors.stored(vectors.unit(VECTOR, 16))
     before = raw()
     assert vector in before
     assert b"canary-message-kept-xyzzy" in before or b"canary-changed-kept-xyzzy" in before

@@ -16,7 +16,7 @@ import msgspec
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import admin, bench, browse, chat, completion, doctor, edit, search, serve, show, tail, transfer
+from hansard.cli import admin, bench, browse, chat, completion, doctor, edit, embedder, search, serve, show, tail, transfer
 from hansard.cli.context import CommandContext
 from hansard.cli.values import STDIN, visible
 from hansard.errors import HansardError, ValidationError
@@ -53,7 +53,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
         *(admin.stats, admin.usage, admin.tenants, admin.check, admin.reindex, admin.upgrade),
         *(admin.purge, admin.vacuum, admin.erase_user),
     ),
-    "This installation": (doctor.doctor, completion.completion, bench.bench, admin.version),
+    "This installation": (embedder.embedder, doctor.doctor, completion.completion, bench.bench, admin.version),
 }
 
 for _number, (_title, _members) in enumerate(_COMMANDS.items()):

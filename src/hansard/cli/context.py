@@ -112,7 +112,10 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 EmbedderName = Annotated[
-    str | None, Parameter(help="The embedder: wordllama, or package.module:name of an embedder or its factory.")
+    str | None,
+    Parameter(
+        help="The embedder: an installed one, a folder or jar, wordllama, or package.module:name of one or its factory."
+    ),
 ]
 
 

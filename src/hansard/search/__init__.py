@@ -11,11 +11,18 @@ from hansard.search.hits import Hit, Hits, Snippet
 
 if TYPE_CHECKING:
     from hansard.search.embedders import Spelling, WordLlama
+    from hansard.search.onnx import Onnx
     from hansard.search.vectors import Embedder, Embedding
 
-_WHERE = {"Embedder": "vectors", "Embedding": "vectors", "Spelling": "embedders", "WordLlama": "embedders"}
+_WHERE = {
+    "Embedder": "vectors",
+    "Embedding": "vectors",
+    "Onnx": "onnx",
+    "Spelling": "embedders",
+    "WordLlama": "embedders",
+}
 
-__all__ = ["Embedder", "Embedding", "Hit", "Hits", "Snippet", "Spelling", "WordLlama"]
+__all__ = ["Embedder", "Embedding", "Hit", "Hits", "Onnx", "Snippet", "Spelling", "WordLlama"]
 
 
 def __getattr__(name: str) -> Any:

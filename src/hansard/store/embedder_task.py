@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +32,7 @@ from hansard.contract.types import Context, ConversationQuery, RecordWrite
 from hansard.errors import Closed, Conflict, NotFound, TimedOut, Unavailable
 from hansard.model import Conversation, Message, to_micros
 from hansard.search import vectors
-from hansard.search.vectors import CHUNK, Embedder, VectorRow
+from hansard.search.vectors import CHUNK, Embedder, TextKind, VectorRow
 from hansard.store import vector_records
 from hansard.store.core import View
 
@@ -99,6 +100,7 @@ class Embeddings:
         page_bytes: int,
     ) -> None:
         self.embedder = embedder
+        self.identity = vectors.identity(embedder)
         self.in_background = True
         """False where no event loop runs between the calls: then a search, or `embed`, does the work."""
         self._backend = backend
@@ -115,6 +117,8 @@ class Embeddings:
         self._growing: dict[Key, Growing] = {}
         self._to_list: set[str] = set()
         self._positions: dict[str, int] = {}
+        self._accepted: set[str] = set()
+        """Tenants without vectors of another version of the embedder."""
         self._done: Counter[str] = Counter()
         self._careful = 0
         """How many more times one text is embedded alone, after a failure."""
@@ -159,6 +163,11 @@ class Embeddings:
             self._task.add_done_callback(self._tasks.discard)
         return self._task
 
+    async def refuse_other_versions(self, tenant: str) -> None:
+        if tenant not in self._accepted:
+            await vector_records.refuse_other_versions(self._backend, self.context(tenant), self.identity)
+            self._accepted.add(tenant)
+
     async def wait_until_done(self, tenant: str, seconds: float) -> bool:
         """Waits up to `seconds` for work in progress; returns whether all of the tenant's messages have vectors."""
         self._to_list.add(tenant)
@@ -179,9 +188,9 @@ class Embeddings:
         own = self.embedder.name
         async with self._suspended():
             await vector_records.delete_embedders(
-                self._backend, self.context(tenant), lambda name: forget_others or name == own
+                self._backend, self.context(tenant), lambda each: forget_others or vectors.name_of(each) == own
             )
-            await vector_records.place_of(self._backend, self.context(tenant), self.embedder.name)
+            await vector_records.place_of(self._backend, self.context(tenant), self.identity)
             before = self._done[tenant]
             self.start_over(tenant)
             while self._to_list or self._waiting:
@@ -229,7 +238,7 @@ class Embeddings:
         self._note_lapsed(context)
         place = self._positions.get(tenant)
         if place is None:
-            place = await vector_records.place_of(self._backend, context, self.embedder.name) - _LONG_OVERLAP
+            place = await vector_records.place_of(self._backend, context, self.identity) - _LONG_OVERLAP
         are_ours_noted = tenant in self._positions
         query = ConversationQuery(archived=None, sort="updated_at", newest_first=False, limit=_PAGE)
         above, last, more = (place - _OVERLAP, ""), place, True
@@ -281,7 +290,8 @@ class Embeddings:
                 self._turn += 1
                 looked[0].lacking = [looked[0].lacking[self._turn % lacking]]
                 looked[0].is_part = True
-            made = await vectors_of(self.embedder, [text for each in looked for _, text in each.lacking])
+            texts = [text for each in looked for _, text in each.lacking]
+            made = await vectors_of(self.embedder, texts, "passage")
             self._careful = max(0, self._careful - 1)
             while looked:
                 size = len(looked[0].lacking)
@@ -338,7 +348,7 @@ class Embeddings:
         context = self.context(tenant)
         (record,) = await self._backend.get_records(context, [(self._namespace(id), vector_records.key_of(number))])
         rows = vectors.unpack(record.value, f"conversation {id!r}") if record is not None else []
-        known = {row.seq: row for row in rows if len(row.vector) == 4 * self.embedder.dimensions}
+        known = {row.seq: row for row in rows if vectors.is_readable(row.vector, self.embedder.dimensions)}
         kept: list[VectorRow] = []
         lacking: list[tuple[Message, str]] = []
         leases = [0]
@@ -378,14 +388,14 @@ class Embeddings:
             if after >= end - 1:
                 return
 
-    async def _write(self, refresh: Refresh, made: Sequence[bytes]) -> None:
+    async def _write(self, refresh: Refresh, made: Sequence[array[float]]) -> None:
         if refresh.is_part:
             self._requeue(refresh.key, refresh.number)
         if not refresh.is_changed:
             return
         tenant, id = refresh.key
         fresh = [
-            VectorRow(message.seq, message.id, vectors.digest_of(text), vector)
+            VectorRow(message.seq, message.id, vectors.digest_of(text), vectors.stored(vector), vectors.size_of(text))
             for (message, text), vector in zip(refresh.lacking, made, strict=True)
         ]
         rows = [*refresh.kept, *fresh]
@@ -432,11 +442,11 @@ class Embeddings:
             growing = (each.updated_at for key, each in self._growing.items() if key[0] == tenant)
             value = {"updated_at": min((self._positions[tenant], *growing))}
             await self._backend.write_records(
-                self.context(tenant), [RecordWrite(vector_records.PLACES, self.embedder.name, value)]
+                self.context(tenant), [RecordWrite(vector_records.PLACES, self.identity, value)]
             )
 
     def _namespace(self, id: str) -> tuple[str, ...]:
-        return vector_records.namespace(id, self.embedder.name)
+        return vector_records.namespace(id, self.identity)
 
 
 # Calling an embedder: in batches, with a time limit, and checking everything that it returns
@@ -447,16 +457,19 @@ PATIENCE = 60.0
 """Seconds that the embedder may take for a batch."""
 
 
-async def vectors_of(embedder: Embedder, texts: Sequence[str], seconds: float | None = None) -> list[bytes]:
+async def vectors_of(
+    embedder: Embedder, texts: Sequence[str], kind: TextKind, seconds: float | None = None
+) -> list[array[float]]:
     """Returns the vectors of these texts. `Unavailable` if the embedder fails, hangs, or returns anything else."""
-    made: list[bytes] = []
+    made: list[array[float]] = []
     for at in range(0, len(texts), BATCH):
-        made += await _call_embedder(embedder, list(texts[at : at + BATCH]), PATIENCE if seconds is None else seconds)
+        batch = list(texts[at : at + BATCH])
+        made += await _call_embedder(embedder, batch, kind, PATIENCE if seconds is None else seconds)
     return made
 
 
-async def _call_embedder(embedder: Embedder, texts: list[str], seconds: float) -> list[bytes]:
-    answer = asyncio.ensure_future(embedder(texts))
+async def _call_embedder(embedder: Embedder, texts: list[str], kind: TextKind, seconds: float) -> list[array[float]]:
+    answer = asyncio.ensure_future(embedder(texts, kind))
     try:
         done, _ = await asyncio.wait({answer}, timeout=seconds)
     finally:

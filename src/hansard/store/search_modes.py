@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import re
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from heapq import heappush, heappushpop
@@ -269,7 +270,8 @@ async def by_vectors(view: View, context: Context, lookup: Lookup, wanted: int =
     text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
     if not text or not view.backend.capabilities.keeps:
         return Nearest([], True)
-    (vector,) = await vectors_of(embeddings.embedder, [text], _ASKING)
+    await embeddings.refuse_other_versions(view.tenant)
+    (vector,) = await vectors_of(embeddings.embedder, [text], "query", _ASKING)
     is_done = await embeddings.wait_until_done(view.tenant, _WAIT_SECONDS)
     shared = structs.replace(context, user=None)
     conversations: dict[str, Conversation] = {}
@@ -277,7 +279,7 @@ async def by_vectors(view: View, context: Context, lookup: Lookup, wanted: int =
     seen = 0
     async for conversation in scan.conversations(view.backend, context, lookup):
         conversations[conversation.id] = conversation
-        async for rows in vector_records.chunks_of(view.backend, shared, conversation.id, embeddings.embedder.name):
+        async for rows in vector_records.chunks_of(view.backend, shared, conversation.id, embeddings.identity):
             seen += len(rows)
             await run_in_thread(_take, best, rows, vector, conversation.id)
         if seen >= MOST:
@@ -296,8 +298,8 @@ def embeddings_of(view: View) -> Embeddings:
     return view.embeddings
 
 
-def _take(best: list[SearchCandidate], rows: list[VectorRow], vector: bytes, conversation_id: str) -> None:
-    usable = [row for row in rows if len(row.vector) == len(vector)]
+def _take(best: list[SearchCandidate], rows: list[VectorRow], vector: array[float], conversation_id: str) -> None:
+    usable = [row for row in rows if vectors.is_readable(row.vector, len(vector))]
     for row, score in zip(usable, vectors.scores(usable, vector), strict=True):
         if score > 0:
             candidate = SearchCandidate(score, row.seq, row.id, row.digest, conversation_id)

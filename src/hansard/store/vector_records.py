@@ -14,7 +14,7 @@ from msgspec import structs
 
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, RecordQuery, RecordWrite
-from hansard.errors import Conflict, HansardError, Unavailable
+from hansard.errors import Conflict, FormatMismatch, HansardError, Unavailable
 from hansard.ids import new_id
 from hansard.model import Record
 from hansard.search import vectors
@@ -43,13 +43,27 @@ def key_of(chunk: int) -> str:
 async def place_of(backend: Backend, context: Context, embedder: str) -> int:
     """Returns the time of change up to which everything has its vector, in microseconds; long ago if nothing has.
 
-    From now on, processes that delete messages know of the embedder.
+    From now on, processes that delete messages know of the embedder. `FormatMismatch` if there are vectors of another
+    version of it.
     """
+    await refuse_other_versions(backend, context, embedder)
     (record,) = await backend.get_records(context, [(PLACES, embedder)])
     if record is not None:
         return int(record.value["updated_at"])
     await backend.write_records(context, [RecordWrite(PLACES, embedder, {"updated_at": LONG_AGO})])
     return LONG_AGO
+
+
+async def refuse_other_versions(backend: Backend, context: Context, embedder: str) -> None:
+    name = vectors.name_of(embedder)
+    for other in await _embedders(backend, context):
+        if other != embedder and vectors.name_of(other) == name:
+            raise FormatMismatch(
+                f"this store has vectors of {other}, and the embedder is {embedder}: run "
+                "`hansard reindex --embedder …` with this one, or use the other one",
+                found=other,
+                wanted=embedder,
+            )
 
 
 async def chunks_of(backend: Backend, context: Context, id: str, embedder: str) -> AsyncIterator[list[VectorRow]]:

@@ -63,9 +63,10 @@ class Lengths:
     """An embedder that needs no model."""
 
     name = "lengths"
+    version = "1"
     dimensions = 2
 
-    async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+    async def __call__(self, texts: Sequence[str], kind: str) -> Sequence[Sequence[float]]:
         return [[1.0, float(len(text))] for text in texts]
 
 
