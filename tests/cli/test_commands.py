@@ -252,14 +252,33 @@ def test_the_installed_command_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("package", ["cyclopts", "rich"])
 def test_a_missing_extra_is_named(package: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from hansard.cli import main; main()"
-    for arguments, expected in ((["--version"], 0), (["stats"], 1)):
+    missing = {
+        "stats": "cli",
+        "stats --url postgresql://a@b/c": "cli",  # its extra is installed here
+        "serve": "server",
+    }
+    for command, expected in (("--version", None), *missing.items()):
         done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+            [sys.executable, "-c", code, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
         )
-        assert done.returncode == expected
-        if expected:
-            both = "pip install 'hansard[cli]', or pip install 'hansard[server]', which includes it, for hansard serve"
-            assert done.stderr == f"hansard: the command line needs an extra: {both}\n"
+        if expected is None:
+            assert done.returncode == 0
+        else:
+            assert done.stderr == f"hansard: this command needs an extra: pip install 'hansard[{expected}]'\n"
+            assert done.returncode == 1
+
+
+def test_one_message_names_every_missing_extra(tmp_path: Path) -> None:
+    for absent in ("cyclopts", "starlette"):
+        code = f"import sys; sys.modules.update({absent}=None, asyncpg=None); from hansard.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code, "serve", "postgresql://a@b/c"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "needs extras: pip install 'hansard[server,postgres]'" in done.stderr
 
 
 def test_the_server_needs_one_extra() -> None:

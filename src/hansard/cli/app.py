@@ -16,7 +16,21 @@ import msgspec
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import admin, bench, browse, chat, completion, doctor, edit, embedder, search, serve, show, tail, transfer
+from hansard.cli import (
+    admin,
+    bench,
+    browse,
+    chat,
+    completion,
+    doctor,
+    edit,
+    embedder,
+    search,
+    serve,
+    show,
+    tail,
+    transfer,
+)
 from hansard.cli.context import CommandContext
 from hansard.cli.values import STDIN, visible
 from hansard.errors import HansardError, ValidationError
@@ -48,7 +62,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
     "Talking": (chat.chat,),
     "Writing": (edit.append, edit.delete),
     "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
-    "Serving": (serve.serve, browse.open_, serve.demo, serve.mcp, serve.keys),
+    "Serving": (serve.serve, serve.config, browse.open_, serve.demo, serve.mcp, serve.keys),
     "Maintenance": (
         *(admin.stats, admin.usage, admin.tenants, admin.check, admin.reindex, admin.upgrade),
         *(admin.purge, admin.vacuum, admin.erase_user),
@@ -67,7 +81,10 @@ for _number, (_title, _members) in enumerate(_COMMANDS.items()):
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     url: Annotated[
-        str | None, Parameter(name=["--url", "-u"], help="The store: $HANSARD_URL, else sqlite:///hansard.db.")
+        str | None,
+        Parameter(
+            name=["--url", "-u"], help="The store: $HANSARD_URL, else sqlite:///hansard.db, or what hansard.toml says."
+        ),
     ] = None,
     tenant: Annotated[str | None, Parameter(help="The tenant: 'default' where a command needs one.")] = None,
     user: Annotated[str | None, Parameter(help="Use the view of this user.")] = None,

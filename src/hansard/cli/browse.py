@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from hansard.cli import output
 from hansard.cli.context import Context, require_store
-from hansard.errors import Unsupported
+from hansard.cli.extras import require
 from hansard.urls import Url
 
 
@@ -33,11 +33,9 @@ def open_(
         _show(context.url.rstrip("/") + path, print_only=print_only)
         return
     require_store(context.url)
-    try:
-        from hansard.server.process import run
-        from hansard.server.settings import Settings
-    except ModuleNotFoundError as error:
-        raise Unsupported("hansard open needs an extra: pip install 'hansard[server]'", capability="server") from error
+    require("open", context.url)
+    from hansard.server.process import run
+    from hansard.server.settings import Settings
 
     def announce(address: str) -> None:
         _show(address.rstrip("/") + path, print_only=print_only)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from msgspec import Struct
 
-from hansard.backends.schemes import default_url
 from hansard.cli.values import visible
 from hansard.errors import Denied, NotFound, ValidationError
 from hansard.urls import Url, shown
@@ -32,7 +31,11 @@ class CommandContext(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        return default_url() if self.given_url is None else self.given_url
+        if self.given_url is not None:
+            return self.given_url
+        from hansard.cli.configuration import store_url
+
+        return store_url()
 
     @contextmanager
     def open(

@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from hansard import __version__
 from hansard.cli import output
+from hansard.cli.configuration import key_file
 from hansard.cli.context import Context, is_missing, path_of
 from hansard.cli.table import print_table
 from hansard.errors import HansardError
-from hansard.server.key_file import KeyFile, default_path
+from hansard.server.key_file import KeyFile
 from hansard.urls import shown
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _keys() -> Iterator[Finding]:
-    path = default_path()
+    path = key_file()
     try:
         count = sum(key.revoked_at is None for key in KeyFile(path).list())
     except (HansardError, OSError) as error:

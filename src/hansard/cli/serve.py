@@ -1,8 +1,7 @@
-"""Commands of the server: `serve`, `demo`, `mcp`, `keys`."""
+"""Commands of the server: `serve`, `config`, `demo`, `mcp`, `keys`."""
 
 from __future__ import annotations
 
-import os
 import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,98 +12,75 @@ from msgspec import structs
 
 from hansard import __version__
 from hansard.cli import output
-from hansard.cli.context import CommandContext, Context, EmbedderName
+from hansard.cli.configuration import Options, Value, key_file, resolve
+from hansard.cli.context import CommandContext, Context
+from hansard.cli.extras import require
 from hansard.cli.table import print_table
-from hansard.errors import Unsupported, ValidationError
+from hansard.errors import ValidationError
 from hansard.model import DEFAULT_TENANT
-from hansard.server.key_file import Key, KeyFile, default_path
+from hansard.server.key_file import Key, KeyFile
 from hansard.urls import shown
-
-_SERVER = (
-    *("starlette", "uvicorn", "anyio", "h11", "click", "prometheus_client", "websockets"),
-    *("jinja2", "markupsafe", "nh3", "pygments", "pyromark"),
-)
 
 
 def serve(
     url: Annotated[str | None, Parameter(name="URL", help="The store, like --url.")] = None,
     /,
     *,
-    host: Annotated[
-        str, Parameter(help="The address to listen on. By default, only this machine can connect.")
-    ] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="The port; 0 selects a free one.")] = 8787,
-    keys: Annotated[
-        Path | None, Parameter(name="--keys", help="The key file: $HANSARD_KEYS, else hansard-keys.json.")
-    ] = None,
-    require_key: Annotated[
-        bool, Parameter(negative="", help="Require a key on this machine, too, even if none exists yet.")
-    ] = False,
-    jwks: Annotated[str | None, Parameter(help="URL or path of the JSON Web Key Set that verifies tokens.")] = None,
-    jwt_issuer: Annotated[str | None, Parameter(help="The required issuer of tokens.")] = None,
-    jwt_audience: Annotated[str | None, Parameter(help="The required audience of tokens.")] = None,
-    cors_origin: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Origin of a web page that may use the API; may be repeated.")
-    ] = (),
-    upstream: Annotated[
-        str | None, Parameter(help="A model endpoint, such as https://api.openai.com/v1; its key is $OPENAI_API_KEY.")
-    ] = None,
-    model: Annotated[
-        str | None, Parameter(help="The model at --upstream that answers on the page; by default, an echo answers.")
-    ] = None,
-    max_relays: Annotated[int, Parameter(help="Live sessions that a process may relay to it at a time.")] = 100,
-    embedder: EmbedderName = None,
-    audit_log: Annotated[Path | None, Parameter(help="The file of the audit log.")] = None,
-    workers: Annotated[
-        int, Parameter(help="Number of processes. More than one needs a store that processes can share.")
-    ] = 1,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Parameter(help="The log level; logs are JSON on stderr. Level info logs every request."),
-    ] = "warning",
+    options: Annotated[Options | None, Parameter(name="*")] = None,
     context: Context,
 ) -> None:
     """Serve a store over HTTP.
 
     A web page at /, the API under /api/v1, OpenAI's wire format under /v1, and the checks /healthz and /readyz. Without
-    keys, it serves only this machine. Ctrl-C stops it. A missing store is created.
+    keys, it serves only this machine. Ctrl-C stops it. A missing store is created. Every option can be set in the
+    environment and in a file, too: see `hansard config`.
     """
-    if not 0 <= port <= 65535:
-        raise ValidationError(f"--port is {port}: it must be between 0 and 65535")
-    if not 1 <= workers <= 64:
-        raise ValidationError(f"--workers is {workers}: it must be between 1 and 64")
-    if model is not None and upstream is None:
-        raise ValidationError("--model needs --upstream: the endpoint where that model answers")
-    if max_relays < 0:
-        raise ValidationError(f"--max-relays is {max_relays}: it must be 0 or more")
-    try:
-        from hansard.server.process import run
-        from hansard.server.settings import Settings
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _SERVER:
-            raise
-        raise Unsupported("hansard serve needs an extra: pip install 'hansard[server]'", capability="server") from error
-    where = context.url if url is None else url
-    settings = Settings(
-        host=host,
-        keys=keys or default_path(),
-        require_key=require_key,
-        jwks=jwks,
-        jwt_issuer=jwt_issuer,
-        jwt_audience=jwt_audience,
-        cors_origins=cors_origin,
-        upstream=upstream,
-        upstream_key=os.environ.get("OPENAI_API_KEY"),
-        model=model,
-        max_relays=max_relays,
-        embedder=embedder,
-        audit_log=audit_log,
-    )
+    configured = resolve(options or Options(), context.given_url if url is None else url)
+    configured.check()
+    configured.require_extras("serve")
+    from hansard.server.process import run
+
+    where = configured.of("url")
 
     def announce(address: str) -> None:
-        output.print_note(f"Hansard {__version__} on {address}, serving {where}. Ctrl-C stops it.")
+        output.print_note(f"Hansard {__version__} on {address}, serving {shown(where)}. Ctrl-C stops it.")
 
-    run(where, port, announce, settings, workers=workers, log_level=log_level)
+    settings = configured.settings()
+    run(
+        where,
+        configured.of("port"),
+        announce,
+        settings,
+        workers=configured.of("workers"),
+        log_level=configured.of("log_level"),
+    )
+
+
+def config(
+    url: Annotated[str | None, Parameter(name="URL", help="The store, like --url.")] = None,
+    /,
+    *,
+    options: Annotated[Options | None, Parameter(name="*")] = None,
+    context: Context,
+) -> None:
+    """Show the settings of the server, and where each one was set.
+
+    The command line comes first, then the environment, then the file of settings. Takes every option of `hansard
+    serve`, and checks them as it does, without starting it.
+    """
+    configured = resolve(options or Options(), context.given_url if url is None else url)
+    configured.check()
+    if context.json:
+        items = [{"name": each.name, "value": each.shown, "origin": each.origin} for each in configured.values()]
+        output.print_json({"items": items})
+        return
+    print_table(("setting", "value", "origin"), [_row(each) for each in configured.values()], wrap="value")
+
+
+def _row(setting: Value) -> tuple[str, str, str]:
+    value = setting.shown
+    text = ", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
+    return setting.name.replace("_", "-"), text, setting.origin
 
 
 def demo(
@@ -120,12 +96,9 @@ def demo(
     """
     import asyncio
 
-    try:
-        from hansard.server.web.sample_data import load_sample_into
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _SERVER:
-            raise
-        raise Unsupported("hansard demo needs an extra: pip install 'hansard[server]'", capability="server") from error
+    require("demo", context.url if url is None else url)
+    from hansard.server.web.sample_data import load_sample_into
+
     where = context.url if url is None else url
     filled = asyncio.run(load_sample_into(where, context.tenant, context.user))
     if context.json:
@@ -145,11 +118,10 @@ def mcp(
 
     A model may list, search and read the conversations in the view of --tenant and --user.
     """
-    try:
-        from hansard.server.mcp import run_stdio
-    except ModuleNotFoundError as error:
-        raise Unsupported("hansard mcp needs an extra: pip install 'hansard[mcp]'", capability="mcp") from error
+    require("mcp", context.url if url is None else url)
     import asyncio
+
+    from hansard.server.mcp import run_stdio
 
     asyncio.run(run_stdio(context.url if url is None else url, context.tenant, context.user))
 
@@ -180,7 +152,7 @@ def keys(
 
     A key is bound to the tenant and the user that --tenant and --user name. Its secret is shown once and not stored.
     """
-    found = KeyFile(file or default_path())
+    found = KeyFile(file or key_file())
     if action == "list":
         _list(found, context)
     elif name is None:

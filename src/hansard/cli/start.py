@@ -5,11 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-EXTRA = (
-    "hansard: the command line needs an extra: pip install 'hansard[cli]', or pip install 'hansard[server]', which "
-    "includes it, for hansard serve"
-)
-
 
 def main() -> None:
     _open_closed_streams()
@@ -26,8 +21,18 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("cyclopts", "rich"):
             raise
-        sys.exit(EXTRA)
+        sys.exit(_missing(arguments))
     sys.exit(run(arguments))
+
+
+def _missing(arguments: list[str]) -> str:
+    """Returns a message that names every extra that the command line needs, so that one installation is enough."""
+    from hansard.cli import extras
+
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    urls = [*arguments, os.environ.get("HANSARD_URL", "")]
+    needed = [extras.of_command(command), *(extra for extra in map(extras.of_url, urls) if extra)]
+    return "hansard: " + extras.message("this command", extras.missing(needed))
 
 
 def _open_closed_streams() -> None:

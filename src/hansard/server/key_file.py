@@ -55,10 +55,6 @@ class _KeyFileData(Struct, kw_only=True):
     keys: list[Key] = []
 
 
-def default_path() -> Path:
-    return Path(os.environ.get("HANSARD_KEYS") or DEFAULT_FILE)
-
-
 class KeyFile:
     """The keys of a server."""
 

@@ -1,0 +1,232 @@
+"""The settings of `hansard serve`: from options, the environment and a file, in this order.
+
+Every option has an environment variable (`--log-level` is `HANSARD_LOG_LEVEL`) and a key in the TOML file
+(`log-level = "info"`). Each value carries its origin, so that errors and `hansard config` can name it.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from cyclopts import Parameter
+from msgspec import Struct
+
+from hansard.backends.schemes import DEFAULT_URL
+from hansard.cli import extras
+from hansard.cli.context import EmbedderName
+from hansard.errors import ValidationError
+from hansard.server.key_file import DEFAULT_FILE as DEFAULT_KEYS
+from hansard.server.settings import Settings
+from hansard.urls import shown, suggest
+
+FILE = "hansard.toml"
+"""The file that is read if `--config` and `$HANSARD_CONFIG` name none, and if it exists."""
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of `hansard serve`. None means that the command line does not set it."""
+
+    host: Annotated[
+        str | None, Parameter(help="The address to listen on. By default, only this machine can connect.")
+    ] = None
+    port: Annotated[int | None, Parameter(help="The port; 0 selects a free one.")] = None
+    keys: Annotated[Path | None, Parameter(help="The key file: $HANSARD_KEYS, else hansard-keys.json.")] = None
+    require_key: Annotated[
+        bool | None, Parameter(negative="", help="Require a key on this machine, too, even if none exists yet.")
+    ] = None
+    jwks: Annotated[str | None, Parameter(help="URL or path of the JSON Web Key Set that verifies tokens.")] = None
+    jwt_issuer: Annotated[str | None, Parameter(help="The required issuer of tokens.")] = None
+    jwt_audience: Annotated[str | None, Parameter(help="The required audience of tokens.")] = None
+    cors_origin: Annotated[
+        tuple[str, ...] | None,
+        Parameter(negative="", help="Origin of a web page that may use the API; may be repeated."),
+    ] = None
+    upstream: Annotated[
+        str | None, Parameter(help="A model endpoint, such as https://api.openai.com/v1; its key is $OPENAI_API_KEY.")
+    ] = None
+    model: Annotated[
+        str | None, Parameter(help="The model at --upstream that answers on the page; by default, an echo answers.")
+    ] = None
+    max_relays: Annotated[int | None, Parameter(help="Live sessions that a process may relay to it at a time.")] = None
+    embedder: EmbedderName = None
+    audit_log: Annotated[Path | None, Parameter(help="The file of the audit log.")] = None
+    workers: Annotated[
+        int | None, Parameter(help="Number of processes. More than one needs a store that processes can share.")
+    ] = None
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        Parameter(help="The log level; logs are JSON on stderr. Level info logs every request."),
+    ] = None
+    config: Annotated[
+        Path | None, Parameter(help="The file of settings: $HANSARD_CONFIG, else hansard.toml if it exists.")
+    ] = None
+
+
+_DEFAULTS: dict[str, Any] = {
+    "url": DEFAULT_URL,
+    "port": 8787,
+    "keys": Path(DEFAULT_KEYS),
+    "workers": 1,
+    "log_level": "warning",
+    "cors_origin": (),
+}
+_RANGES = {"port": (0, 65535), "workers": (1, 64), "max_relays": (0, 1_000_000)}
+_NEEDS = {"model": "upstream", "jwt_issuer": "jwks", "jwt_audience": "jwks"}
+"""Settings that mean nothing without another one."""
+
+
+class Value(Struct, frozen=True):
+    """A setting, and where it was set."""
+
+    name: str
+    value: Any
+    origin: str
+
+    @property
+    def option(self) -> str:
+        return _option(self.name)
+
+    @property
+    def shown(self) -> Any:
+        """The value without secrets."""
+        if isinstance(self.value, Path):
+            return str(self.value)
+        return shown(self.value) if isinstance(self.value, str) else self.value
+
+    def wrong(self, problem: str) -> ValidationError:
+        return ValidationError(f"{self.option} is {self.shown!r} ({self.origin}): {problem}")
+
+
+class Configuration(Mapping[str, Value]):
+    """Every setting with its value and origin."""
+
+    def __init__(self, values: dict[str, Value]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def of(self, name: str) -> Any:
+        return self._values[name].value
+
+    def check(self) -> None:
+        """Refuses values that are out of range, contradict each other, or need an extra that is not installed."""
+        for name, (low, high) in _RANGES.items():
+            if not low <= self.of(name) <= high:
+                raise self[name].wrong(f"it must be between {low} and {high}")
+        for name, other in _NEEDS.items():
+            if self.of(name) is not None and self.of(other) is None:
+                raise self[name].wrong(f"it needs {_option(other)}, which is not set")
+
+    def require_extras(self, command: str) -> None:
+        also = ["jwt"] if self.of("jwks") else []
+        also += ["embeddings"] if self.of("embedder") == "wordllama" else []
+        extras.require(command, self.of("url"), also=also)
+
+    def settings(self) -> Settings:
+        values = {name: self.of(name) for name in Settings.__struct_fields__ if name in self._values}
+        values["cors_origins"] = tuple(self.of("cors_origin"))
+        return Settings(**values, upstream_key=os.environ.get("OPENAI_API_KEY"))
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _variable(name: str) -> str:
+    return "HANSARD_" + name.upper()
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """Returns the type of every setting."""
+    hints = get_type_hints(Options)
+    return {"url": str | None} | {field.name: hints[field.name] for field in fields(Options) if field.name != "config"}
+
+
+def resolve(options: Options, url: str | None = None) -> Configuration:
+    """Reads all settings. Values are converted to their types; `Configuration.check` compares them."""
+    source, file = read_file(options.config)
+    given = {"url": url} | {field.name: getattr(options, field.name) for field in fields(options)}
+    return Configuration({name: _value(name, given[name], source, file) for name in _types()})
+
+
+def _value(name: str, given: Any, source: str, file: dict[str, Any]) -> Value:
+    if given is not None:
+        return Value(name, given, "command line")
+    if text := os.environ.get(_variable(name)):
+        return _converted(Value(name, _list_of(name, text), f"environment variable {_variable(name)}"), strict=False)
+    if name in file:
+        return _converted(Value(name, file[name], source), strict=True)
+    return Value(name, _DEFAULTS.get(name, getattr(_NO_SETTINGS, name, None)), DEFAULT)
+
+
+_NO_SETTINGS = Settings()
+
+
+def _list_of(name: str, text: str) -> Any:
+    """Returns the parts of a variable that holds a list, separated by commas; else the text."""
+    default = _DEFAULTS.get(name)
+    return [part.strip() for part in text.split(",")] if isinstance(default, tuple) else text
+
+
+def _converted(value: Value, *, strict: bool) -> Value:
+    given = value.value
+    if isinstance(given, str) and _types()[value.name] == (bool | None):
+        given = {"yes": True, "on": True, "no": False, "off": False}.get(given.lower(), given)
+    try:
+        wanted = _types()[value.name]
+        found = msgspec.convert(given, wanted, strict=strict, dec_hook=lambda kind, each: _path(each))
+    except (msgspec.ValidationError, TypeError) as error:
+        raise value.wrong(str(error).replace(" | null", "")) from error
+    return Value(value.name, found, value.origin)
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str):
+        raise msgspec.ValidationError(f"Expected a path, got `{type(value).__name__}`")
+    return Path(value)
+
+
+def read_file(named: Path | None = None) -> tuple[str, dict[str, Any]]:
+    """Returns the name of the file of settings and its values; nothing if there is no file."""
+    variable = os.environ.get("HANSARD_CONFIG")
+    path = named or (Path(variable) if variable else None)
+    if path is None and not Path(FILE).exists():
+        return FILE, {}
+    path = path or Path(FILE)
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ValidationError(f"the file of settings {path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValidationError(f"the file of settings {path} is not TOML: {error}") from error
+    known = tuple(name.replace("_", "-") for name in _types())
+    for key in found:
+        if key not in known:
+            raise ValidationError(f"unknown setting {key!r} in {path}{suggest(key, known)}")
+    return str(path), {key.replace("-", "_"): value for key, value in found.items()}
+
+
+def store_url() -> str:
+    """Returns the store that a command uses if it is given none."""
+    return str(resolve(Options()).of("url"))
+
+
+def key_file() -> Path:
+    return Path(resolve(Options()).of("keys"))

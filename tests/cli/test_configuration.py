@@ -1,0 +1,112 @@
+"""Settings of the server come from options, the environment and a file, and say where they came from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from tests.cli.shell import Shell
+
+from hansard.cli.configuration import Options
+
+DOCUMENTED = Path(__file__).parents[2].joinpath("docs/reference/server.md").read_text("utf-8")
+TEXTS: dict[str, tuple[str, str]] = {
+    "port": ("1234", "1234"),
+    "require_key": ("yes", "true"),
+    "max_relays": ("7", "7"),
+    "workers": ("3", "3"),
+    "log_level": ("debug", '"debug"'),
+    "cors_origin": ("https://a.example, https://b.example", '["https://a.example", "https://b.example"]'),
+}
+"""A setting → its text in the environment, and in TOML. Other settings take any text."""
+SETTINGS = [field.name for field in fields(Options) if field.name != "config"]
+COMPANIONS = {"model": "upstream", "jwt_issuer": "jwks", "jwt_audience": "jwks"}
+"""Settings that need another one."""
+
+
+def shown(shell: Shell, *arguments: str) -> dict[str, tuple[object, str]]:
+    return {
+        item["name"]: (item["value"], item["origin"]) for item in shell("config", *arguments, "--json").json["items"]
+    }
+
+
+def texts(name: str) -> tuple[str, str]:
+    return TEXTS.get(name, ("some", '"some"'))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_option_can_be_set_in_the_environment_and_in_a_file(name: str, shell: Shell) -> None:
+    variable, key = f"HANSARD_{name.upper()}", name.replace("_", "-")
+    lines = [f"{key} = {texts(name)[1]}"]
+    if name in COMPANIONS:
+        lines.append(f'{COMPANIONS[name]} = "some"')
+    (shell.folder / "hansard.toml").write_text("\n".join(lines), encoding="utf-8")
+    from_file, origin = shown(shell)[name]
+    assert origin == "hansard.toml"
+    shell.environment[variable] = texts(name)[0]
+    from_environment, origin = shown(shell)[name]
+    assert origin == f"environment variable {variable}"
+    assert from_environment == from_file
+
+
+def test_the_command_line_comes_first_and_an_empty_variable_does_not_count(shell: Shell) -> None:
+    (shell.folder / "mine.toml").write_text('port = 1\nhost = "::1"\nurl = "memory://"', encoding="utf-8")
+    shell.environment |= {"HANSARD_PORT": "2", "HANSARD_HOST": "", "HANSARD_CONFIG": "mine.toml"}
+    found = shown(shell, "--port", "3")
+    assert found["port"] == (3, "command line")
+    assert found["host"] == ("::1", "mine.toml")
+    assert found["url"] == ("memory://", "mine.toml")
+    assert found["workers"] == (1, "default")
+
+
+def test_other_commands_use_the_store_of_the_file(shell: Shell) -> None:
+    (shell.folder / "hansard.toml").write_text('url = "sqlite:///mine.db"\nkeys = "mine.json"', encoding="utf-8")
+    shell("append", "c", "user", "hello")
+    assert (shell.folder / "mine.db").exists()
+    shell("keys", "create", "k")
+    assert (shell.folder / "mine.json").exists()
+
+
+def test_secrets_are_not_shown(shell: Shell) -> None:
+    shell.environment["HANSARD_URL"] = "postgresql://me:very-secret@db/x"
+    assert "very-secret" not in shell("config").out + shell("config", "--json").out
+
+
+WRONG = {
+    "a wrong type in the environment": (
+        {"HANSARD_PORT": "http"},
+        "",
+        "--port is 'http' (environment variable HANSARD_PORT): Expected `int`, got `str`",
+    ),
+    "a wrong type in the file": ({}, 'workers = "four"', "--workers is 'four' (hansard.toml): Expected `int`"),
+    "a wrong path": ({}, "audit-log = 5", "--audit-log is 5 (hansard.toml): Expected"),
+    "out of range": ({"HANSARD_WORKERS": "0"}, "", "--workers is 0 (environment variable HANSARD_WORKERS): it must be"),
+    "a wrong choice": ({}, 'log-level = "loud"', "--log-level is 'loud' (hansard.toml): "),
+    "an unknown key": ({}, "prot = 1", "unknown setting 'prot' in hansard.toml: did you mean 'port'?"),
+    "a contradiction": ({}, 'model = "m"', "--model is 'm' (hansard.toml): it needs --upstream, which is not set"),
+    "no TOML": ({}, "port: 5", "the file of settings hansard.toml is not TOML"),
+    "no file": (
+        {"HANSARD_CONFIG": "missing.toml"},
+        "",
+        "the file of settings missing.toml cannot be read: No such file",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", ["config", "serve"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_setting_is_named_with_its_value_and_origin(name: str, command: str, shell: Shell) -> None:
+    environment, file, message = WRONG[name]
+    shell.environment |= environment
+    if file:
+        (shell.folder / "hansard.toml").write_text(file, encoding="utf-8")
+    assert message in shell.fails(2, command)
+    assert not (shell.folder / "hansard.db").exists()
+
+
+def test_the_documented_file_is_valid(shell: Shell) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", DOCUMENTED, re.DOTALL)
+    (shell.folder / "hansard.toml").write_text(example, encoding="utf-8")
+    assert shown(shell)["workers"] == (4, "hansard.toml")
