@@ -19,10 +19,13 @@ MODULES = {
     "http": ("httpx",),
     "openai": ("openai",),
     "jwt": ("jwt", "cryptography"),
+    "cassandra": ("cassandra",),
     "embeddings": ("wordllama",),
+    "onnx": ("onnxruntime", "tokenizers"),
+    "parquet": ("pyarrow",),
 }
 """The modules that each extra brings."""
-_COMMANDS = {"serve": "server", "demo": "server", "mcp": "mcp"}
+_COMMANDS = {"serve": "server", "demo": "server", "open": "server", "mcp": "mcp"}
 
 
 def of_command(name: str | None) -> str:
