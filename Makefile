@@ -10,6 +10,7 @@ PORT =
 PYTEST_ARGS =
 JOBS = auto
 BENCH_ARGS =
+TAG =
 
 QUICK = tests/analysis tests/assembly tests/contract/test_contract.py tests/formats tests/store \
 	$(filter-out %_environment.py %_snapshots.py %_concurrency.py,$(wildcard tests/test_*.py))
@@ -35,7 +36,7 @@ COMPILE = '$(UV)' pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-index-url $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test soak check fmt bench constraints clean
+.PHONY: help setup serve quick test soak check fmt bench docs dist constraints clean
 
 help:
 	@echo 'make serve        run the server (URL=, HOST=, PORT=)'
@@ -45,6 +46,8 @@ help:
 	@echo 'make check        lint, format, types, layers, spelling, names, sizes'
 	@echo 'make fmt          format, and fix what can be fixed'
 	@echo 'make bench        run the benchmarks (BENCH_ARGS=)'
+	@echo 'make docs         build the site of the documentation in site/'
+	@echo 'make dist         build and check wheel, sdist and bill of materials in dist/ (TAG=)'
 	@echo 'make setup        only make .venv'
 	@echo 'make constraints  pin what pyproject.toml asks for (UPGRADE=1 for the newest versions)'
 	@echo 'make clean        remove everything that these commands made'
@@ -92,6 +95,12 @@ fmt: .venv/.ready
 bench: .venv-bench/.ready
 	.venv-bench/bin/python -m benchmarks $(BENCH_ARGS)
 
+docs: .venv/.ready
+	$(BIN)/python tools/site.py
+
+dist: .venv/.ready $(OWN_UV)
+	TAG='$(TAG)' $(BIN)/python tools/dist.py '$(UV)'
+
 constraints: $(OWN_UV)
 	$(COMPILE) pyproject.toml --extra all --extra embeddings --group dev -o constraints.txt
 	$(COMPILE) pyproject.toml --extra all --extra embeddings --group bench -o constraints-bench.txt
@@ -99,7 +108,7 @@ constraints: $(OWN_UV)
 	echo uv | $(COMPILE) - -o tools/uv.txt
 
 clean:
-	rm -rf .venv .venv-bench .venv-crewai .tools build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-crewai .tools build dist site .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The first step checks every package against its hash. The second builds nothing but the link to src,

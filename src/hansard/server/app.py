@@ -5,7 +5,7 @@
 - `/readyz`: readiness. 200 if the store answers, else 503.
 - `/metrics`: Prometheus metrics, for an operator's key.
 - `/mcp`: conversations as tools of the Model Context Protocol, if that extra is installed.
-- `/api/v1/…`: the REST API. `/api/v1/openapi.json` describes it.
+- `/api/v1/…`: the REST API. `/api/v1/openapi.json` describes it, and `/api/docs` shows that to people.
 - `/v1/…`: the same store over OpenAI's wire format.
 """
 
@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,7 +27,7 @@ from hansard.assembly.summaries import Summarizer
 from hansard.assembly.summarizers import ExtractiveSummarizer
 from hansard.contract.backend import Grouping
 from hansard.errors import Denied, HansardError
-from hansard.server import openapi, problems, rest, tail_endpoint, tracing
+from hansard.server import api_docs, openapi, problems, rest, tail_endpoint, tracing
 from hansard.server.audit import AuditLog
 from hansard.server.auth import Auth
 from hansard.server.context import Observer, ServerContext
@@ -86,6 +86,16 @@ async def _get_openapi(request: Request) -> Response:
     return Response(_openapi_json(), media_type="application/json", headers=HEADERS)
 
 
+@cache
+def _api_docs() -> str:
+    return api_docs.page(openapi.document(PUBLIC))
+
+
+async def _get_api_docs(request: Request) -> Response:
+    policy = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    return HTMLResponse(_api_docs(), headers={**HEADERS, "Content-Security-Policy": policy})
+
+
 def _metrics_handler(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
     """A handler that returns the metrics to operators only: usage is sensitive."""
 
@@ -137,6 +147,7 @@ def create_app(
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
             Route(_OPENAPI, _get_openapi),
+            Route("/api/docs", _get_api_docs),
             Route("/metrics", _metrics_handler(auth, metrics)),
             *_mcp(context),
         ],
