@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from hansard.cli import output
 from hansard.cli.context import CommandContext, Context
+from hansard.cli.table import print_table
 from hansard.errors import ValidationError
 
 
@@ -58,7 +59,7 @@ def _list(context: CommandContext) -> None:
         output.print_json({"items": rows, "folder": str(installation.folder())})
         return
     cells = [[output.size(value) if key == "download" else value for key, value in row.items()] for row in rows]
-    output.print_table(tuple(rows[0]), cells, numbers=("download",))
+    print_table(tuple(rows[0]), cells, numbers=("download",))
 
 
 def _install(name: str, source: Path | None, context: CommandContext) -> None:
