@@ -12,7 +12,7 @@ from tools.cassandra import Node, free_port, why_absent
 
 import hansard
 from hansard.backends.cassandra.connection import Link
-from hansard.backends.cassandra.options import Options
+from hansard.backends.cassandra.options import CassandraOptions
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -50,7 +50,7 @@ def ring(tmp_path: Path) -> Iterator[list[Node]]:
 
 async def _know_each_other(nodes: list[Node]) -> None:
     for node in nodes:
-        link = Link(Options(hosts=(node.address,), port=node.port, keyspace="system"), "")
+        link = Link(CassandraOptions(hosts=(node.address,), port=node.port, keyspace="system"), "")
         await link.open()
         try:
             while len(await link.execute("SELECT peer FROM system.peers_v2")) < len(nodes) - 1:  # noqa: ASYNC110

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hansard.backends.cassandra.options import Options, options_of
+from hansard.backends.cassandra.options import CassandraOptions, options_of
 from hansard.backends.cassandra.storage import CassandraStorage
 from hansard.backends.stored import StoredBackend
 from hansard.urls import Url
@@ -11,7 +11,7 @@ __all__ = ["CassandraBackend", "CassandraStorage", "open_backend"]
 
 
 class CassandraBackend(StoredBackend[CassandraStorage]):
-    def __init__(self, options: Options, prefix: str) -> None:
+    def __init__(self, options: CassandraOptions, prefix: str) -> None:
         super().__init__(CassandraStorage(options, prefix))
 
 

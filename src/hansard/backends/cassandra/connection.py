@@ -18,7 +18,7 @@ from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
 from hansard.backends.cassandra.errors import translate
-from hansard.backends.cassandra.options import Options
+from hansard.backends.cassandra.options import CassandraOptions
 from hansard.backends.cassandra.queries import QUERIES, in_keyspace
 from hansard.errors import Closed, HansardError, Outcome, Unavailable
 from hansard.executor import run_in_thread
@@ -33,7 +33,7 @@ _REPEATS = 3
 class Session:
     """A connected cluster, with the statements prepared that were used."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CassandraOptions) -> None:
         self.options = options
         self.users = 0
         self.pid = os.getpid()
@@ -72,11 +72,11 @@ class Session:
         return self._prepared
 
 
-_sessions: dict[Options, Session] = {}
+_sessions: dict[CassandraOptions, Session] = {}
 _lock = threading.Lock()
 
 
-def _opened(options: Options) -> Session:
+def _opened(options: CassandraOptions) -> Session:
     with _lock:
         session = _sessions.get(options)
         if session is None or session.pid != os.getpid():
@@ -100,13 +100,13 @@ def _let_go(session: Session) -> None:
     session.cluster.shutdown()
 
 
-def _auth(options: Options) -> PlainTextAuthProvider | None:
+def _auth(options: CassandraOptions) -> PlainTextAuthProvider | None:
     if options.username is None:
         return None
     return PlainTextAuthProvider(options.username, options.password or "")
 
 
-def _tls(options: Options) -> Any:
+def _tls(options: CassandraOptions) -> Any:
     if options.tls_ca is None:
         return None
     import ssl
@@ -117,7 +117,7 @@ def _tls(options: Options) -> Any:
 class Link:
     """What one store asks of the cluster. All its keys begin with `prefix`."""
 
-    def __init__(self, options: Options, prefix: str) -> None:
+    def __init__(self, options: CassandraOptions, prefix: str) -> None:
         self.options = options
         self.prefix = prefix
         self.where = options.where

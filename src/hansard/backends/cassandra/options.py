@@ -13,7 +13,7 @@ _PORT = 9042
 _OPTIONS = ("datacenter", "prefix", "replication", "timeout", "tls_ca")
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class CassandraOptions(Struct, frozen=True, kw_only=True):
     """How to reach a cluster. Two stores with the same options share their connections."""
 
     hosts: tuple[str, ...]
@@ -34,7 +34,7 @@ class Options(Struct, frozen=True, kw_only=True):
         return f"Cassandra at {','.join(self.hosts)}:{self.port}, keyspace {self.keyspace}"
 
 
-def options_of(url: Url) -> tuple[Options, str]:
+def options_of(url: Url) -> tuple[CassandraOptions, str]:
     """`cassandra://user:password@host1,host2:9042/keyspace?prefix=…`: the options, and the prefix of all keys."""
     datacenter, prefix, tls_ca = url.option("datacenter"), url.option("prefix") or "hansard", url.option("tls_ca")
     replication, timeout = url.number("replication"), url.number("timeout")
@@ -46,7 +46,7 @@ def options_of(url: Url) -> tuple[Options, str]:
         raise ValidationError(f"prefix={prefix!r}: letters, digits and any of _ . : / -")
     username, password, hosts = _credentials(url)
     names, port = _hosts(hosts or "localhost", url)
-    options = Options(
+    options = CassandraOptions(
         hosts=names,
         port=port,
         keyspace=keyspace,

@@ -13,7 +13,7 @@ from hansard.backends.cassandra import lifecycle, listing, read, schema, tenant_
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link
-from hansard.backends.cassandra.options import Options
+from hansard.backends.cassandra.options import CassandraOptions
 from hansard.backends.cassandra.partitions import CassandraPartitions
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.records import RecordTable
@@ -43,7 +43,7 @@ _TAIL = 200
 
 
 class CassandraStorage:
-    def __init__(self, options: Options, prefix: str) -> None:
+    def __init__(self, options: CassandraOptions, prefix: str) -> None:
         self.link = Link(options, prefix)
         self.catalog = NameCatalog(self.link)
         self.blobs = BlobTable(self.link, self.catalog)
