@@ -34,7 +34,6 @@ def assert_whole_batches(texts: Sequence[str], expected: int) -> None:
         assert [text.rpartition("/")[2] for text in run] == [str(part) for part in range(SIZE)]
 
 
-@races
 class TestBatches(Contract):
     def test_a_batch_with_one_bad_message_stores_nothing(self, store: Driver) -> None:
         with pytest.raises(ValidationError):
@@ -64,6 +63,7 @@ class TestBatches(Contract):
         assert history(store, "c") == ["first"]
         assert_exact(store, "c")
 
+    @races
     def test_concurrent_writers_do_not_interleave(self, store: Driver) -> None:
         calls = [appending("c", batch(f"w{writer}", number)) for writer in range(6) for number in range(4)]
         results = store.together(calls)
@@ -71,6 +71,7 @@ class TestBatches(Contract):
         assert_whole_batches(history(store, "c"), len(calls))
         assert_exact(store, "c")
 
+    @races
     def test_writers_of_two_handles_do_not_interleave(self, target: Target, store: Driver) -> None:
         require(store, "shared")
         others = [target.open("blocking") for _ in range(2)]
@@ -84,6 +85,7 @@ class TestBatches(Contract):
         assert_whole_batches(history(store, "c"), len(calls))
         assert_exact(store, "c")
 
+    @races
     def test_writers_of_several_processes_do_not_interleave(self, target: Target, store: Driver) -> None:
         require(store, "shared")
         url = require_url(target)
@@ -101,6 +103,7 @@ class TestBatches(Contract):
         assert_exact(store, "c")
         assert_exact(store, "d")
 
+    @races
     def test_a_reader_sees_only_whole_batches(self, store: Driver) -> None:
         def reading(each: Any) -> Any:
             return each.get_messages("c", last=1000)
