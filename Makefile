@@ -14,7 +14,7 @@ TAG =
 
 QUICK = tests/analysis tests/assembly tests/contract/test_contract.py tests/formats tests/store \
 	$(filter-out %_environment.py %_snapshots.py %_concurrency.py,$(wildcard tests/test_*.py))
-SOAK = tests/contract tests/adapters tests/backends tests/search tests/server/openai_wire/test_relay_chaos.py \
+SOAK = tests/contract tests/adapters tests/backends tests/docs/test_backend_page.py tests/search tests/server/openai_wire/test_relay_chaos.py \
 	tests/server/openai_wire/test_schema.py tests/server/test_openapi.py tests/store/test_odd_arguments.py \
 	tests/web/test_layout.py
 UPGRADE =
