@@ -102,6 +102,9 @@ async def test_strict_stops_at_the_first_problem(tmp_path: Path) -> None:
     async with connect("memory://") as store:
         with pytest.raises(ValidationError, match="conversation 1"):
             await imported(store, path, strict=True)
+        assert [each async for each in store.iter_conversations()] == []
+        with pytest.raises(ValidationError, match="conversation 1"):
+            await imported(store, as_json([{"id": "no-mapping", "mapping": 1}])(tmp_path), strict=True)
 
 
 @pytest.mark.parametrize("name", ["chatgpt", "claude-ai", "open-webui", "librechat", "claude-code", "codex", "jsonl"])

@@ -24,6 +24,7 @@ PLACES = {
     "ids": [MESSAGE],
     "at": MESSAGE,
     "sha256": "a" * 64,
+    "file_name": "chats.csv",
     "id": ID,
 }
 """Values that name data behind the wall, by parameter."""
@@ -45,6 +46,7 @@ BODIES: dict[str, Any] = {
 """Bodies that would change data where the smallest body would not."""
 
 LINES = b'{"role":"user","content":"x"}\n'
+ROWS = f"conversation_id,role,content,id\n{ID},user,x,{MESSAGE}\n{ID},user,x,another\n".encode()
 
 
 SMALLEST: dict[type[inspect.Type], Any] = {
@@ -88,7 +90,7 @@ def request_of(endpoint: Endpoint, **places: str) -> dict[str, Any]:
         return request | {"content": raw, "headers": {"Content-Type": "application/json"}}
     if endpoint.consumes is not None:
         return request | {
-            "content": LINES if endpoint.consumes == NDJSON else b"x",
+            "content": LINES if endpoint.consumes == NDJSON else ROWS if endpoint.name == "import_file" else b"x",
             "headers": {"Content-Type": endpoint.consumes},
         }
     return request

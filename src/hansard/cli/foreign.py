@@ -41,25 +41,18 @@ def import_foreign(
     strict: bool,
 ) -> int:
     from hansard.importers import importer_for, importer_named, open_source
+    from hansard.importers.registry import parsed_map
 
     source = open_source(path)
     try:
         if fields is not None and importer not in ("jsonl", "csv"):
             raise ValidationError("--map is for plain rows: pass --from jsonl or --from csv with it")
-        found = importer_named(importer, _parsed(fields)) if importer else importer_for(source)
+        found = importer_named(importer, parsed_map(fields)) if importer else importer_for(source)
         report = asyncio.run(_import(source, found, context, agent=agent, dry=dry, strict=strict))
     finally:
         source.close()
     _print(report, found, context, dry=dry)
     return ValidationError.exit_code if report.problems else 0
-
-
-def _parsed(fields: str | None) -> dict[str, str]:
-    """`role=author,content=body` as a mapping."""
-    pairs = [pair.partition("=") for pair in (fields or "").split(",") if pair]
-    if any(not name or not field for name, _, field in pairs):
-        raise ValidationError("--map takes pairs: role=author,content=body")
-    return {name.strip(): field.strip() for name, _, field in pairs}
 
 
 async def _import(

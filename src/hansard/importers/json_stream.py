@@ -1,8 +1,8 @@
 """The elements of a JSON array or of JSON Lines, one at a time, in bounded memory.
 
 A parser that builds the whole document would need several times the size of the file. Here the text is only cut into
-elements, by its quotes and brackets, and each element is decoded on its own. An element above `MOST_BYTES` is reported
-and skipped without being held.
+elements, by its quotes and brackets, and each element is decoded on its own. An element above the source's
+`element_bytes` is reported and skipped without being held.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 
 BLOCK = 1 << 20
-MOST_BYTES = 256 << 20
-"""The largest element that is decoded: larger than any conversation, smaller than memory."""
 
 _MARKS = re.compile(rb'["\\\[\]{}]')
 _IN_TEXT = re.compile(rb'["\\]')
@@ -36,14 +34,20 @@ class Element(Struct, frozen=True):
     """The line as it is in the file, of JSON Lines."""
 
 
-def array_elements(file: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Element]:
+def array_elements(file: IO[bytes], most_bytes: int | None = None) -> Iterator[Element]:
     """The elements of a file that holds one JSON array. A single object counts as an array of one."""
-    for number, text in enumerate(_Splitter(file, most_bytes).elements(), 1):
+    for number, text in enumerate(_Splitter(file, most_bytes or _most_bytes(file)).elements(), 1):
         yield _element(number, text)
 
 
-def lines(file: IO[bytes], most_bytes: int = MOST_BYTES, *, blank: bool = False) -> Iterator[Element]:
+def _most_bytes(file: IO[bytes]) -> int:
+    """What the source of a file allows for one element."""
+    return int(getattr(file, "element_bytes", ImportSource.element_bytes))
+
+
+def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False) -> Iterator[Element]:
     """The values of JSON Lines. Empty lines are skipped, or have the value None if `blank` is true."""
+    most_bytes = most_bytes or _most_bytes(file)
     number = 0
     while line := file.readline(most_bytes):
         number += 1

@@ -7,7 +7,8 @@ with messages that were written here meanwhile. What was deleted here stays dele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -34,7 +35,7 @@ class Owner(Struct, frozen=True):
 
 async def load(
     store: Store,
-    conversations: Iterable[ForeignConversation],
+    conversations: Iterable[ForeignConversation] | AsyncIterable[ForeignConversation],
     report: ImportReport,
     *,
     owner: Owner = Owner(),  # noqa: B008  (frozen)
@@ -43,22 +44,43 @@ async def load(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Stores the conversations and returns the report. `dry_run` only counts. `strict` raises the first problem."""
-    for conversation in conversations:
-        loading = _Loading(store, conversation, report, owner)
-        try:
-            if dry_run:
-                await loading.count()
-            else:
-                await loading.run()
-        except (ValidationError, Conflict, QuotaExceeded) as error:
-            await loading.take_back()
-            report.complain(f"conversation {conversation.id!r}", str(error))
-        if strict and report.problems:
-            problem = report.problems[0]
-            raise ValidationError(f"{problem.where}: {problem.what}")
-        if progress is not None:
-            progress(report)
+    async with aclosing(_each(conversations)) as each:
+        async for conversation in each:
+            if strict:
+                _refuse_problems(report)
+            loading = _Loading(store, conversation, report, owner)
+            try:
+                if dry_run:
+                    await loading.count()
+                else:
+                    await loading.run()
+            except (ValidationError, Conflict, QuotaExceeded) as error:
+                await loading.take_back()
+                report.complain(f"conversation {conversation.id!r}", str(error))
+            if strict:
+                _refuse_problems(report)
+            if progress is not None:
+                progress(report)
+    if strict:
+        _refuse_problems(report)
     return report
+
+
+def _refuse_problems(report: ImportReport) -> None:
+    if report.problems:
+        problem = report.problems[0]
+        raise ValidationError(f"{problem.where}: {problem.what}")
+
+
+async def _each(
+    conversations: Iterable[ForeignConversation] | AsyncIterable[ForeignConversation],
+) -> AsyncGenerator[ForeignConversation]:
+    if isinstance(conversations, AsyncIterable):
+        async for each in conversations:
+            yield each
+        return
+    for each in conversations:
+        yield each
 
 
 class _Loading:
@@ -76,6 +98,11 @@ class _Loading:
         """The branch of which a message is the last one."""
         self._is_new = True
         self._is_created = False
+
+    @property
+    def _user_id(self) -> str | None:
+        """In a user's view everything becomes that user's, whatever the file says."""
+        return self._owner.user_id or self._store.user_id or self._given.user_id
 
     async def count(self) -> None:
         """What `run` would do, without doing it."""
@@ -121,7 +148,7 @@ class _Loading:
 
     async def _run_writer(self, writer: ForeignConversationWriter, found: Conversation | None) -> None:
         self._is_new = found is None
-        await writer.write(self._store, self._owner.user_id or self._given.user_id)
+        await writer.write(self._store, self._user_id)
         now = await self._store.get_conversation(self._given.id)
         stored = (now.message_count if now else 0) - (found.message_count if found else 0)
         self._report.messages += max(0, stored)
@@ -214,7 +241,7 @@ class _Loading:
         given = self._given
         await self._store.create_conversation(
             given.id,
-            user_id=self._owner.user_id or given.user_id,
+            user_id=self._user_id,
             agent_id=self._owner.agent_id or given.agent_id,
             audit_id=given.audit_id,
             title=given.title or given.first_words,

@@ -82,6 +82,14 @@ def importer_named(name: str, map: Mapping[str, str] | None = None) -> Importer:
     raise ValidationError(f"no importer is called {name!r}: there are {known}")
 
 
+def parsed_map(fields: str | None) -> dict[str, str]:
+    """`role=author,content=body` as a mapping."""
+    pairs = [pair.partition("=") for pair in (fields or "").split(",") if pair]
+    if any(not name or not field for name, _, field in pairs):
+        raise ValidationError("--map takes pairs: role=author,content=body")
+    return {name.strip(): field.strip() for name, _, field in pairs}
+
+
 def importer_for(source: ImportSource) -> Importer:
     """The importer that recognises the source."""
     for importer in importers():

@@ -33,6 +33,8 @@ class ImportSource(ABC):
 
     is_trusted = True
     """False for what somebody else has uploaded: no code of its choosing may run, whatever its format allows."""
+    element_bytes = 256 << 20
+    """The largest piece that is decoded as a whole: larger than any conversation, smaller than memory."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
@@ -58,7 +60,7 @@ class ImportSource(ABC):
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         with self._open(name) as file:
-            yield cast(IO[bytes], _Watched(file, self.moved))
+            yield cast(IO[bytes], _Watched(file, self.moved, self.element_bytes))
 
     def head(self, name: str) -> bytes:
         with self._open(name) as file:
@@ -72,7 +74,7 @@ class ImportSource(ABC):
     def database(self, name: str) -> Iterator[sqlite3.Connection]:
         """A SQLite file, which is only read. What its program writes meanwhile is not seen."""
         path = self.local_path(name)
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")
@@ -239,9 +241,10 @@ def _refuse_bad_member(path: Path, member: zipfile.ZipInfo) -> None:
 class _Watched:
     """A file that reports how much of it was read."""
 
-    def __init__(self, file: IO[bytes], moved: Move) -> None:
+    def __init__(self, file: IO[bytes], moved: Move, element_bytes: int) -> None:
         self._file = file
         self._moved = moved
+        self.element_bytes = element_bytes
 
     def read(self, size: int = -1) -> bytes:
         return self._report(self._file.read(size))

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -55,6 +56,9 @@ PUBLIC = tuple(endpoint for endpoint in ENDPOINTS if endpoint.is_public)
 """The routes that the OpenAPI document describes."""
 _API, _WIRE = PREFIX + "/", WIRE_PREFIX + "/"
 _OPENAPI = _API + "openapi.json"
+
+_IMPORTS = 2
+"""Uploads that a process reads at the same time."""
 
 
 class App:
@@ -139,6 +143,7 @@ def create_app(
         body_deadlines=Deadlines(settings.body_seconds),
         handler_deadlines=Deadlines(settings.request_seconds),
         relay_sessions=relay_sessions,
+        imports=asyncio.Semaphore(_IMPORTS),
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )
     health = Health(store)

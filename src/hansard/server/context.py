@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -36,6 +37,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     handler_deadlines: Deadlines
     """Limits how long a handler may take."""
     relay_sessions: RelaySessions
+    imports: asyncio.Semaphore
+    """Uploads of other programs' files that are read at the same time. The others wait in their temporary files."""
 
     def observe(self, request: Any, status: int, code: str | None = None) -> None:
         for observer in self.observers:

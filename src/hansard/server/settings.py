@@ -26,6 +26,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Origins of web pages that may use the API from a browser. None by default."""
     max_body_bytes: int = 64 * MEGABYTE
     """The largest body that is read as a whole. In streams of lines, the limit applies to each line."""
+    max_upload_bytes: int = 2_000 * MEGABYTE
+    """The largest file of another program that can be imported. It is kept in a temporary file meanwhile."""
     max_messages: int = 10_000
     """Messages that one request may append. Streams of lines have no limit."""
     body_seconds: float = 60.0

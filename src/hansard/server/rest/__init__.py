@@ -9,6 +9,7 @@ from hansard.server.rest import (
     blobs,
     branches,
     conversations,
+    imports,
     lifecycle,
     messages,
     prompts,
@@ -25,6 +26,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *records.routes,
     *blobs.routes,
     *lifecycle.routes,
+    *imports.routes,
     *admin.routes,
     *backend.routes,
 )

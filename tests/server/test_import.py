@@ -1,0 +1,129 @@
+"""Uploads of other programs' exports, through a real server."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.importers import exports, more_exports
+from tests.importers.test_frameworks import langgraph_file
+from tests.server.kit import Served, serving
+from tests.server.test_rest import ok, problem
+
+from hansard.server.key_file import KeyFile
+from hansard.server.settings import Settings
+
+BYTES = {"content-type": "application/octet-stream"}
+
+
+def upload(api: Served, path: Path | bytes, name: str, headers: dict[str, str] | None = None, **query: Any) -> Any:
+    content = path if isinstance(path, bytes) else path.read_bytes()
+    return api.post(f"/import/{name}", content=content, params=query, headers=BYTES | (headers or {}))
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever happens, no upload stays on the server's disk."""
+    folder = tmp_path / "uploads"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert [*folder.iterdir()] == []
+
+
+def test_a_zip_is_counted_then_stored_then_unchanged(api: Served, tmp_path: Path) -> None:
+    path = exports.chatgpt_zip(tmp_path / "export.zip")
+    dry = ok(upload(api, path, "export.zip", dry_run="true"))
+    assert (dry["source"], dry["new"], dry["messages"]) == ("chatgpt", 2, 11)
+    assert ok(api.get("/conversations"))["items"] == []
+    assert ok(upload(api, path, "export.zip", agent_id="gpt"))["messages"] == 11
+    assert ok(api.get("/conversations/chat-1"))["agent_id"] == "gpt"
+    assert ok(upload(api, path, "export.zip"))["unchanged"] == 2
+
+
+def test_a_stream_without_a_length_is_taken(api: Served, tmp_path: Path) -> None:
+    data = exports.chatgpt_zip(tmp_path / "export.zip").read_bytes()
+    pieces = (data[at : at + 100] for at in range(0, len(data), 100))
+    assert ok(api.post("/import/export.zip", content=pieces, headers=BYTES))["new"] == 2
+
+
+def test_databases_are_read(api: Served, tmp_path: Path) -> None:
+    assert ok(upload(api, more_exports.chainlit_database(tmp_path), "chainlit.db"))["messages"] == 4
+    report = ok(upload(api, langgraph_file(tmp_path / "checkpoints.sqlite"), "checkpoints.sqlite"))
+    assert (report["source"], report["new"], report["messages"]) == ("langgraph", 2, 4)
+
+
+def test_rows_are_mapped(api: Served) -> None:
+    rows = b'{"wer":"user","was":"Hello","wo":"c"}\n{"wer":"user"}\n'
+    report = ok(upload(api, rows, "odd.jsonl", source="jsonl", map="role=wer,content=was,conversation=wo"))
+    assert report["messages"] == 1
+    assert report["problems"][0]["where"] == "odd.jsonl, row 2"
+    assert "map is for plain rows" in problem(upload(api, rows, "x.zip", map="role=a"), 400, "invalid")["detail"]
+
+
+def test_everything_becomes_the_users_of_the_view(api: Served, tmp_path: Path) -> None:
+    path = more_exports.write(tmp_path / "chats.json", [exports.open_webui_chat()])
+    ok(upload(api, path, "chats.json", {"hansard-user": "bob"}))
+    assert ok(api.get("/conversations/webui-1"))["user_id"] == "bob"
+    assert api.get("/conversations/webui-1", headers={"hansard-user": "ann"}).status_code == 404
+
+
+def test_reading_is_not_enough(tmp_path: Path) -> None:
+    _, secret = KeyFile(tmp_path / "keys.json").create("reader", scopes=["read"], tenant="acme")
+    headers = {"authorization": f"Bearer {secret}"}
+    with serving(settings=Settings(keys=tmp_path / "keys.json"), headers=headers) as api:
+        problem(upload(api, b"{}", "x.json"), 403, "denied")
+
+
+def test_what_is_unknown_or_damaged_is_refused_without_the_servers_paths(api: Served, tmp_path: Path) -> None:
+    for name, data, words in (
+        ("notes.txt", b"Nothing of the kind", "notes.txt is of no known kind"),
+        ("export.zip", b"PK\x05\x06" + b"\x00" * 18, "export.zip is of no known kind"),
+        ("bomb.zip", bomb(), "would unpack"),
+    ):
+        said = problem(upload(api, data, name), 400, "invalid")["detail"]
+        assert words in said
+        assert str(tmp_path) not in said
+    broken = exports.jsonl(tmp_path / "conversations.json", [{"id": "x", "mapping": 1}])
+    said = problem(upload(api, broken, "conversations.json", source="chatgpt", strict="true"), 400, "invalid")["detail"]
+    assert said.startswith("conversations.json, conversation 1")
+    problem(upload(api, b"x", "a%2Fb"), 400, "invalid")
+    problem(upload(api, b"x", "..%5Cx"), 400, "invalid")
+    problem(upload(api, b"x", "x", source="nobody"), 400, "invalid")
+    assert api.post("/import/x.json", content=b"[]", headers={"content-type": "text/plain"}).status_code == 415
+
+
+def bomb() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("conversations.json", b"0" * (80 << 20))
+    return file.getvalue()
+
+
+def test_uploads_and_their_pieces_are_bounded(tmp_path: Path) -> None:
+    with serving(settings=Settings(max_upload_bytes=20_000, max_body_bytes=5_000)) as api:
+        problem(upload(api, b"x" * 20_001, "x.json"), 413, "quota_exceeded")
+        long = exports.chatgpt_conversation()
+        long["title"] = "x" * 6_000
+        path = more_exports.write(tmp_path / "conversations.json", [long])
+        report = ok(upload(api, path, "conversations.json", source="chatgpt"))
+        assert (report["messages"], report["problems"][0]["what"]) == (0, "it is too large to be read")
+
+
+def test_a_view_that_never_ends_is_stopped(api: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansard.importers.database._ROW_SECONDS", 0.2)
+    path = tmp_path / "evil.db"
+    connection = sqlite3.connect(path)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    connection.executescript(
+        f"""CREATE VIEW agent_messages AS SELECT count(*) AS id, 'a' AS session_id, '' AS message_data,
+        '' AS created_at FROM ({endless});"""
+    )
+    connection.close()
+    assert "cannot be read: interrupted" in problem(upload(api, path, "evil.db"), 400, "invalid")["detail"]
