@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.importers import exports
-from tests.importers.test_importers import as_json, imported, texts
+from tests.importers.test_importers import FILES, as_json, imported, texts
 
 from hansard import connect
 from hansard.errors import ValidationError
-from hansard.importers import ImportReport, importer_named, json_stream, load, open_source
+from hansard.importers import ImportReport, importer_for, importer_named, json_stream, load, open_source
 
 
 def elements(text: bytes, most: int = 1000) -> list[Any]:
@@ -121,3 +122,136 @@ async def test_garbage_is_reported_and_stores_nothing(tmp_path: Path, name: str,
         assert [
             each.message_count async for each in store.iter_conversations(archived=None) if each.message_count
         ] == []
+
+
+class Endless(io.RawIOBase):
+    """A file of one line that is far larger than memory should be."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self.element_bytes = 1 << 20
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self._left)
+        buffer[:count] = b"x" * count
+        self._left -= count
+        return count
+
+
+@pytest.mark.parametrize("read", [json_stream.lines, json_stream.array_elements])
+def test_a_huge_line_takes_little_memory(read: Any) -> None:
+    file = io.BufferedReader(Endless(300 << 20))
+    tracemalloc.start()
+    try:
+        found = [*read(file, 1 << 20)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert all(each.problem for each in found)
+    assert peak < 16 << 20
+
+
+def test_a_huge_element_takes_little_memory() -> None:
+    file = io.BytesIO(b'[{"a": 1}, {"b": "' + b"x" * (40 << 20) + b'"}, {"c": 3}]')
+    tracemalloc.start()
+    try:
+        found = [*json_stream.array_elements(file, 1 << 20)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [each.value for each in found] == [{"a": 1}, None, {"c": 3}]
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+async def test_a_wrong_encoding_is_reported_with_its_rows(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "chats.csv").write_bytes("session,role,content\nc,user,Größe\nc,user,Hello\n".encode(encoding))
+    (tmp_path / "chats.jsonl").write_bytes('{"role": "user", "content": "Größe"}\n'.encode(encoding))
+    async with connect("memory://") as store:
+        for name in ("csv", "jsonl"):
+            source, report = open_source(tmp_path / f"chats.{name}"), ImportReport(name)
+            await load(store, importer_named(name).read(source, report), report)
+            assert report.problems
+        found = [each async for each in store.iter_conversations()]
+        assert [each.message_count for each in found] == ([1] if encoding == "latin-1" else [])
+
+
+def test_csv_that_breaks_off_in_a_field_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansard.importers.tables._LONGEST_FIELD", 1_000)
+    path = tmp_path / "chats.csv"
+    path.write_text('role,content\nuser,Hello\nuser,"' + "x" * 5_000, "utf-8")
+    source, report = open_source(path), ImportReport("csv")
+    (conversation,) = importer_named("csv").read(source, report)
+    assert len(conversation.messages) == 1
+    assert "the rest of the file is not CSV" in report.problems[0].what
+
+
+async def test_a_repeated_id_is_taken_once_and_reported(tmp_path: Path) -> None:
+    rows = [{"role": "user", "content": said, "id": "same"} for said in ("One", "Two")]
+    path = exports.jsonl(tmp_path / "rows.jsonl", rows)
+    async with connect("memory://") as store:
+        report = await imported(store, path)
+        assert await texts(store, "rows") == [("user", "One")]
+    assert "'same' is there twice" in report.problems[0].what
+
+
+@pytest.mark.parametrize("at", [None, "", "yesterday", -1, 1e300, float("inf"), True, "0001-01-01T00:00:00", [], {}])
+async def test_a_time_that_is_none_keeps_no_message_out(tmp_path: Path, at: Any) -> None:
+    given = exports.chatgpt_conversation()
+    given["create_time"] = given["update_time"] = at if at != float("inf") else None
+    for node in given["mapping"].values():
+        if node["message"]:
+            node["message"]["create_time"] = at if at != float("inf") else None
+    async with connect("memory://") as store:
+        report = await imported(store, as_json([given])(tmp_path))
+        assert (report.messages, report.problems) == (9, [])
+
+
+def test_a_folder_of_something_else_says_what_was_looked_for(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.json", "c.jsonl", "d.csv", "e.db"):
+        (tmp_path / name).write_text("something else", "utf-8")
+    with pytest.raises(ValidationError, match="no known kind"):
+        importer_for(open_source(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValidationError, match="no known kind"):
+        importer_for(open_source(tmp_path / "empty"))
+
+
+def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansard.importers.source._MOST_FILES", 3)
+    for number in range(4):
+        (tmp_path / f"{number}.json").touch()
+    with pytest.raises(ValidationError, match="more than 3 files"):
+        importer_for(open_source(tmp_path))
+
+
+async def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    as_json([exports.chatgpt_conversation()])(outside)
+    (inside / "conversations.json").symlink_to(outside / "conversations.json")
+    (inside / "all").symlink_to(outside)
+    assert open_source(inside).names() == []
+
+
+@pytest.mark.parametrize("name", sorted({name for name, *_ in FILES.values()} - {"ai-dev-kit"}))
+@pytest.mark.parametrize("cut", [0.3, 0.9])
+async def test_half_of_any_file_stores_no_half_and_reports(tmp_path: Path, name: str, cut: float) -> None:
+    found = next(each for each in FILES.values() if each[0] == name)
+    path = found[1](tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * cut)])
+    async with connect("memory://") as store:
+        report = ImportReport(name)
+        try:
+            source = open_source(path)
+            await load(store, importer_named(name).read(source, report), report)
+        except ValidationError as error:
+            report.complain("", str(error))
+        stored = [each.message_count async for each in store.iter_conversations(archived=None)]
+        assert sum(stored) == report.messages
+        assert report.problems or report.messages == found[3], "pages at the end of a database may be empty"

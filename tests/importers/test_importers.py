@@ -340,3 +340,39 @@ async def test_what_the_seeds_stores_keep_is_kept(tmp_path: Path) -> None:
         asked, answer = await store.get_messages("tpipe-1")
         assert (asked.content[1]["media_type"], answer.role, answer.text) == ("image/png", "agent", "A bird.")
         assert report.attachments == 1
+
+
+PLUGIN = """
+from hansard.importers import ForeignConversation, ForeignMessage
+from hansard.model import Message
+
+
+class Birds:
+    name = "birds"
+    title = "Notes of a bird watcher"
+
+    def recognises(self, source):
+        return source.named(".birds") != []
+
+    def read(self, source, report):
+        for name in source.named(".birds"):
+            yield ForeignConversation(id=name, messages=[ForeignMessage(Message("user", "A heron", "b1"), None)])
+"""
+
+
+async def test_a_plugin_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "bird_notes-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: bird-notes\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[hansard.importers]\nbirds = bird_notes_importer:Birds\n")
+    (tmp_path / "bird_notes_importer.py").write_text(PLUGIN)
+    (tmp_path / "walk.birds").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importers.cache_clear()
+    try:
+        assert importer_named("birds").title == "Notes of a bird watcher"
+        async with connect("memory://") as store:
+            report = await imported(store, tmp_path / "walk.birds")
+            assert (report.source, report.messages) == ("birds", 1)
+    finally:
+        importers.cache_clear()

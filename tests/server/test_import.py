@@ -117,7 +117,7 @@ def test_uploads_and_their_pieces_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_view_that_never_ends_is_stopped(api: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansard.importers.database._ROW_SECONDS", 0.2)
+    monkeypatch.setattr("hansard.importers.database.MOST_STEPS", 100)
     path = tmp_path / "evil.db"
     connection = sqlite3.connect(path)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import DecodeError, json
@@ -15,10 +16,10 @@ from hansard.blocking import LoopThread
 from hansard.errors import Unsupported, ValidationError
 from hansard.urls import shown
 
-_ROW_SECONDS = 60.0
-"""Seconds that the next row may take. A hostile file can hold a view that never ends."""
 _VALUE_BYTES = 256 << 20
 _STEPS = 100_000
+MOST_STEPS = 100_000
+"""In hundreds of thousands: what SQLite may do for one file. A hostile file can hold a view that never ends."""
 _FETCHED = 200
 _TIMEOUT = 30.0
 
@@ -36,14 +37,29 @@ class ForeignDatabase(Protocol):
         """The rows of a query, in which each value is a `?`."""
 
 
+@contextmanager
+def sqlite_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """A SQLite file, which is only read, with limits. What its program writes meanwhile is not seen."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+    done = count(1)
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+        connection.set_progress_handler(lambda: int(next(done) > MOST_STEPS), _STEPS)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("BEGIN")
+        yield connection
+    except sqlite3.DatabaseError as error:
+        raise ValidationError(f"the SQLite file {path.name} cannot be read: {error}") from error
+    finally:
+        connection.close()
+
+
 class SqliteDatabase:
-    """An open SQLite file. A statement that does not come to its next row in a minute is stopped."""
+    """An open SQLite file."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._until = float("inf")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
-        connection.set_progress_handler(lambda: int(time.monotonic() > self._until), _STEPS)
 
     def columns(self, table: str) -> set[str]:
         return {row[1] for row in self.rows(f"PRAGMA table_info({_quoted(table)})")}
@@ -53,13 +69,7 @@ class SqliteDatabase:
         return [name for name in names if columns <= self.columns(name)]
 
     def rows(self, query: str, *values: Any) -> Iterator[Sequence[Any]]:
-        try:
-            self._until = time.monotonic() + _ROW_SECONDS
-            for row in self._connection.execute(query, values):
-                yield row
-                self._until = time.monotonic() + _ROW_SECONDS
-        except sqlite3.DatabaseError as error:
-            raise ValidationError(f"the SQLite file cannot be read: {error}") from error
+        return iter(self._connection.execute(query, values))
 
 
 class PostgresDatabase:

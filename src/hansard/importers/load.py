@@ -61,6 +61,8 @@ async def load(
                 _refuse_problems(report)
             if progress is not None:
                 progress(report)
+    if not report.conversations and not report.problems:
+        report.complain(report.source, "no conversation was found")
     if strict:
         _refuse_problems(report)
     return report

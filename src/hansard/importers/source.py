@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, cast
 
 from hansard.errors import NotFound, ValidationError
-from hansard.importers.database import ForeignDatabase, PostgresDatabase, SqliteDatabase
+from hansard.importers.database import ForeignDatabase, PostgresDatabase, SqliteDatabase, sqlite_file
 from hansard.urls import shown
 
 HEAD = 64 << 10
@@ -22,6 +24,8 @@ _MOST_RATIO = 200
 _MOST_FREE = 64 << 20
 """Bytes that a member may have whatever its ratio is."""
 
+_MOST_FILES = 500_000
+"""Files of a folder. More are a disk, not an export."""
 _SERVERS = ("postgresql", "postgres", "redis", "rediss")
 
 Move = Callable[[int], None]
@@ -72,16 +76,9 @@ class ImportSource(ABC):
 
     @contextmanager
     def database(self, name: str) -> Iterator[sqlite3.Connection]:
-        """A SQLite file, which is only read. What its program writes meanwhile is not seen."""
-        path = self.local_path(name)
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
-        try:
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("BEGIN")
+        """A SQLite file, which is only read, with limits."""
+        with sqlite_file(self.local_path(name)) as connection:
             yield connection
-        finally:
-            connection.close()
 
     def is_database(self, name: str) -> bool:
         return self.head(name).startswith(b"SQLite format 3\x00")
@@ -169,9 +166,20 @@ class FileSource(_PathSource):
 
 
 class FolderSource(_PathSource):
+    """A folder with all below it. Links are not followed."""
+
     def names(self) -> list[str]:
-        found = (path for path in self.path.rglob("*") if path.is_file() and not path.is_symlink())
-        return sorted(path.relative_to(self.path).as_posix() for path in found)
+        return self._names
+
+    @cached_property
+    def _names(self) -> list[str]:
+        found: list[str] = []
+        for folder, _, names in os.walk(self.path):
+            paths = (Path(folder) / name for name in names)
+            found += [path.relative_to(self.path).as_posix() for path in paths if _is_plain_file(path)]
+            if len(found) > _MOST_FILES:
+                raise ValidationError(f"{self.path} has more than {_MOST_FILES:,} files: pass the folder of the export")
+        return sorted(found)
 
     def size(self, name: str) -> int:
         return self.local_path(name).stat().st_size
@@ -184,6 +192,10 @@ class FolderSource(_PathSource):
         if not path.is_relative_to(self.path.resolve()):
             raise ValidationError(f"{name!r} is outside of {self.path}")
         return path
+
+
+def _is_plain_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 class ZipSource(_PathSource):

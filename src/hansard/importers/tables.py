@@ -84,10 +84,7 @@ class Table:
     def _rows(self, file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
         """Each row, or what is wrong with it."""
         if self.name == "csv":
-            csv.field_size_limit(_LONGEST_FIELD)
-            yield from csv.DictReader(
-                io.TextIOWrapper(io.BufferedReader(_Readable(file)), "utf-8-sig", newline=""), restkey="more"
-            )
+            yield from _csv_rows(file)
             return
         for element in json_stream.lines(file):
             yield element.value if isinstance(element.value, dict) else element.problem or "it is not an object"
@@ -131,6 +128,17 @@ class Table:
     def _value(self, row: Mapping[str, Any], name: str) -> Any:
         field = self._field(row, name)
         return None if field is None else row[field]
+
+
+def _csv_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
+    csv.field_size_limit(_LONGEST_FIELD)
+    text = io.TextIOWrapper(io.BufferedReader(_Readable(file)), "utf-8-sig", errors="replace", newline="")
+    try:
+        for row in csv.DictReader(text, restkey="more"):
+            is_damaged = any(isinstance(value, str) and "\ufffd" in value for value in row.values())
+            yield "it is not UTF-8: convert the file first" if is_damaged else row
+    except csv.Error as error:
+        yield f"the rest of the file is not CSV: {error}"
 
 
 def _text(value: object) -> str | None:
