@@ -18,8 +18,9 @@ from hansard.importers.source import ImportSource
 
 BLOCK = 1 << 20
 
-_MARKS = re.compile(rb'["\\\[\]{}]')
 _IN_TEXT = re.compile(rb'["\\]')
+_TO_BRACKET = re.compile(rb'(?s)(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\[\]{}]')
+"""Everything up to a bracket, with whole texts. It matches nothing where a text does not end in the block."""
 _BLANK = b" \t\r\n,"
 
 
@@ -130,16 +131,19 @@ class _Splitter:
         """Where brackets are that are not inside a text."""
         at = 1 if self._skip else 0
         self._skip = False
-        while found := (_IN_TEXT if self._in_text else _MARKS).search(block, at):
+        while True:
+            while not self._in_text and (bracket := _TO_BRACKET.match(block, at)):
+                at = bracket.end()
+                yield at - 1
+            found = _IN_TEXT.search(block, at)
+            if found is None:
+                return
             at = found.end()
-            mark = found.group()
-            if mark == b"\\":
+            if found.group() == b'"':
+                self._in_text = not self._in_text
+            else:
                 at += 1
                 self._skip = at > len(block)
-            elif mark == b'"':
-                self._in_text = not self._in_text
-            elif not self._in_text:
-                yield found.start()
 
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)

@@ -265,14 +265,20 @@ class _Loading:
     async def _activate(self) -> None:
         """Makes the branch that the foreign program shows the active one."""
         leaf = self._shown_leaf()
-        conversation = await self._store.get_conversation(self._given.id)
-        if conversation is None or leaf is None:
+        if leaf is None:
             return
         branch = self._branch_of[leaf]
-        if branch != conversation.branch:
+        if branch != await self._active_branch():
             await self._store.switch_branch(self._given.id, branch)
         if self._is_new and self._given.archived_at is not None:
             await self._store.update_conversation(self._given.id, archived=True)
+
+
+    async def _active_branch(self) -> str | None:
+        if self._is_created:
+            return MAIN
+        conversation = await self._store.get_conversation(self._given.id)
+        return None if conversation is None else conversation.branch
 
 
 def _earlier(time: datetime | None, now: datetime) -> datetime | None:

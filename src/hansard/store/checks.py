@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -233,8 +234,14 @@ def struct(value: object, kind: type[T], what: str) -> T:
 
 def _fields_of(value: msgspec.Struct) -> dict[str, Any]:
     """Returns the fields that are not at their default, as msgspec writes them."""
-    defaults = {field.name: field.default for field in msgspec.structs.fields(value)}
+    defaults = _defaults(type(value))
     return {name: given for name, given in msgspec.structs.asdict(value).items() if given is not defaults[name]}
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    # msgspec evaluates the annotations of a class every time that it is asked for its fields.
+    return {field.name: field.default for field in msgspec.structs.fields(kind)}
 
 
 def _in_snake_case(plain: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
