@@ -15,13 +15,15 @@ from hansard.formats import claude_transcript
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.transcript_file import TranscriptFile, first_words
+from hansard.importers.transcript_file import SessionState, TranscriptFile, first_words
 from hansard.importers.values import count, items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _ABOUT = (("cwd", "project"), ("gitBranch", "git_branch"), ("version", "version"))
 _TITLES = {"custom-title": ("customTitle", "title"), "ai-title": ("aiTitle", "title"), "summary": ("summary",)}
 """Lines that name a session, the best first."""
+_REMEMBERED = 200
+"""Lines without a message that a state keeps: what follows one comes soon after it."""
 
 
 class ClaudeCode:
@@ -30,42 +32,43 @@ class ClaudeCode:
 
     def recognises(self, source: ImportSource) -> bool:
         names = source.named(".jsonl")
-        return bool(names) and any(_is_transcript(source, name) for name in names[:20])
+        return bool(names) and any(self.is_transcript(source.head(name)) for name in names[:20])
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in source.named(".jsonl"):
-            if _is_transcript(source, name):
-                yield _conversation(source, name, report)
+            if self.is_transcript(source.head(name)):
+                session, file = self.session(name), TranscriptFile()
+                for number, line, entry in file.entries(source, name, report):
+                    file.keep(line, session.add(number, entry))
+                yield session.conversation(file)
             else:
                 report.complain(name, "it is no transcript of Claude Code")
 
+    def is_transcript(self, head: bytes) -> bool:
+        return b'"sessionId"' in head and b'"type"' in head
 
-def _is_transcript(source: ImportSource, name: str) -> bool:
-    head = source.head(name)
-    return b'"sessionId"' in head and b'"type"' in head
-
-
-def _conversation(source: ImportSource, name: str, report: ImportReport) -> ForeignConversation:
-    session = _Session(name)
-    file = TranscriptFile()
-    for _, line, entry in file.entries(source, name, report):
-        file.keep(line, session.add(entry))
-    return session.conversation(file)
+    def session(self, name: str, state: SessionState | None = None) -> _Session:
+        return _Session(name, state)
 
 
 class _Session:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, state: SessionState | None) -> None:
         path = PurePosixPath(name)
+        self._is_continued = state is not None
+        self._before = state or SessionState()
         self._is_subagent = "subagents" in path.parts
         self._id = "/".join(path.with_suffix("").parts[-3:]) if self._is_subagent else path.stem
-        self._parents: dict[str, str | None] = {}
+        self._parents: dict[str, str | None] = dict(self._before.parents)
         """What each line follows, messages and others."""
         self._messages: dict[str, Message] = {}
-        self._about: dict[str, Any] = {"imported_from": "claude-code", "transcript": name}
-        self._titles: dict[str, str] = {}
+        self._about: dict[str, Any] = {
+            **self._before.metadata,
+            "imported_from": "claude-code",
+            "transcript": name,
+        }
+        self._titles: dict[str, str] = dict(self._before.titles)
 
-    def add(self, entry: dict[str, Any]) -> Message | None:
-        """Takes a line, and returns the message that it holds."""
+    def add(self, number: int, entry: dict[str, Any]) -> Message | None:
         kind, uuid = text(entry.get("type")), text(entry.get("uuid"))
         if uuid:
             self._parents[uuid] = text(entry.get("parentUuid")) or text(entry.get("logicalParentUuid")) or None
@@ -86,7 +89,7 @@ class _Session:
             first_words=first_words(_spoken(self._messages.values())),
             created_at=found[0].message.created_at if found and found[0].message.created_at is not NOT_YET else None,
             agent_id="claude-code",
-            metadata=self._about | _totals(self._messages.values()) | self._subagent(),
+            metadata=self._about | self._totals() | self._subagent(),
             transcript=file.transcript(),
         )
 
@@ -96,10 +99,35 @@ class _Session:
     def _parent(self, uuid: str) -> str | None:
         """The nearest line above that is a message. A session that continues another one begins a branch."""
         at, seen = self._parents.get(uuid), {uuid}
-        while at is not None and at not in self._messages and at not in seen:
+        while at in self._parents and at not in self._messages and at not in seen:
             seen.add(at)
-            at = self._parents.get(at)
-        return at if at in self._messages and at not in seen else None
+            at = self._parents[at]
+        is_known = at in self._messages or self._is_continued
+        return at if is_known and at not in seen else None
+
+    def usages(self) -> dict[str, Usage]:
+        return {}
+
+    def state(self) -> SessionState:
+        others = [uuid for uuid in self._parents if uuid not in self._messages][-_REMEMBERED:]
+        totals = self._totals()
+        return SessionState(
+            id=self._id,
+            parents={uuid: self._parent(uuid) for uuid in others},
+            last=next(reversed(self._messages), self._before.last),
+            metadata=self._about | {name: totals[name] for name in ("model",) if name in totals},
+            titles=self._titles,
+            models=tuple(totals.get("models", ())),
+            cost=totals.get("cost", 0.0),
+        )
+
+    def _totals(self) -> dict[str, Any]:
+        used = [message.usage for message in self._messages.values() if message.usage is not None]
+        models = [usage.model for usage in used if usage.model and not usage.model.startswith("<")]
+        last = models[-1] if models else self._about.get("model")
+        every = sorted({*models, *self._before.models})
+        cost = round(self._before.cost + sum(usage.cost for usage in used), 6)
+        return ({"model": last, "models": every} if last else {}) | ({"cost": cost} if cost else {})
 
 
 def _spoken(messages: Any) -> Iterator[str]:
@@ -107,13 +135,6 @@ def _spoken(messages: Any) -> Iterator[str]:
     for message in messages:
         if message.role == "user" and not (message.metadata or {}).get("hidden"):
             yield message.text
-
-
-def _totals(messages: Any) -> dict[str, Any]:
-    used = [message.usage for message in messages if message.usage is not None]
-    models = [usage.model for usage in used if usage.model and not usage.model.startswith("<")]
-    cost = round(sum(usage.cost for usage in used), 6)
-    return ({"model": models[-1], "models": sorted(set(models))} if models else {}) | ({"cost": cost} if cost else {})
 
 
 def _message(uuid: str, entry: dict[str, Any]) -> Message:

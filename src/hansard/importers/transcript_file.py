@@ -3,18 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from hansard.importers import json_stream
+from hansard.importers.importer import ForeignConversation
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 from hansard.importers.transcripts import Transcript, TranscriptLine, transcript_line
-from hansard.model import Message
+from hansard.model import Message, Usage
 
 _TITLE_WORDS = 12
 _TITLE_CHARACTERS = 120
 _NOT_TYPED = ("<", "#", "[Request interrupted", "Caveat:")
 """How texts begin that an agent writes in its user's name."""
+
+
+class SessionState(Struct, frozen=True, omit_defaults=True):
+    """What a session must know of its lines so far to go on with the next one."""
+
+    id: str = ""
+    """Of the conversation."""
+    parents: dict[str, str | None] = {}
+    """The nearest message above each of the newest lines that are no messages."""
+    last: str | None = None
+    """The last message."""
+    answered: str | None = None
+    """The last answer."""
+    metadata: dict[str, Any] = {}
+    titles: dict[str, str] = {}
+    models: tuple[str, ...] = ()
+    cost: float = 0.0
+
+
+class TranscriptSession(Protocol):
+    """Reads the lines of one transcript. It can begin in the middle, with the state of the lines before."""
+
+    def add(self, number: int, entry: dict[str, Any]) -> Message | None:
+        """Takes a line, and returns the message that it holds."""
+
+    def conversation(self, file: TranscriptFile) -> ForeignConversation:
+        """The messages of the lines that were added. Their parents may be in lines before."""
+
+    def usages(self) -> dict[str, Usage]:
+        """Usage of messages in lines before, by their ids, which became known later."""
+
+    def state(self) -> SessionState: ...
+
+
+class TranscriptImporter(Protocol):
+    """An importer whose files grow line by line, so that they can be followed."""
+
+    def session(self, name: str, state: SessionState | None = None) -> TranscriptSession: ...
+
+    def is_transcript(self, head: bytes) -> bool:
+        """Whether a file that begins so is a transcript of this kind."""
 
 
 class TranscriptFile:

@@ -83,6 +83,20 @@ async def store_lines(store: Store, conversation_id: str, transcript: Transcript
     return 0
 
 
+async def append_lines(store: Store, conversation_id: str, transcript: Transcript, *, after: int) -> bool:
+    """Adds lines after the first `after` ones of a transcript, without reading those.
+
+    Returns False, and adds nothing, if there are not exactly as many.
+    """
+    view = await _owners_view(store, conversation_id)
+    last, chunk = await _last_chunk(view, conversation_id)
+    if _count(last, chunk) != after or not chunk.ends_with_newline:
+        return False
+    if transcript.lines:
+        await _write(view, conversation_id, last, chunk, transcript.lines, transcript.ends_with_newline)
+    return True
+
+
 async def raw_lines(store: Store, conversation_id: str) -> AsyncIterator[bytes]:
     """The lines of a transcript as they were in the file, each with its newline. None for other conversations."""
     view = await _owners_view(store, conversation_id)
@@ -108,6 +122,11 @@ async def has_lines(store: Store, conversation_id: str) -> bool:
     """Whether the lines of a transcript are stored for a conversation."""
     view = await _owners_view(store, conversation_id)
     return bool((await view.records.scan((NAMESPACE, conversation_id), exact=True, limit=1)).items)
+
+
+async def line_count(store: Store, conversation_id: str) -> int:
+    """How many lines of a transcript are stored."""
+    return _count(*await _last_chunk(await _owners_view(store, conversation_id), conversation_id))
 
 
 async def _owners_view(store: Store, conversation_id: str) -> Store:
@@ -140,10 +159,8 @@ def _restored(line: TranscriptLine, natives: dict[str, bytes]) -> bytes | None:
 
 async def _add(view: Store, conversation_id: str, transcript: Transcript) -> int:
     place = (NAMESPACE, conversation_id)
-    page = await view.records.scan(place, exact=True, order="desc", limit=1)
-    last = page.items[0] if page.items else None
-    chunk = _decoded(last) if last is not None else _Chunk([], b"")
-    count = (int(last.key) if last is not None else 0) + len(chunk.lines)
+    last, chunk = await _last_chunk(view, conversation_id)
+    count = _count(last, chunk)
     new: Sequence[TranscriptLine] = transcript.lines[count:]
     if len(transcript.lines) < count or _digest(b"", transcript.lines[:count]) != chunk.digest:
         known = {
@@ -156,6 +173,17 @@ async def _add(view: Store, conversation_id: str, transcript: Transcript) -> int
         return 0
     await _write(view, conversation_id, last, chunk, new, transcript.ends_with_newline)
     return len(new)
+
+
+async def _last_chunk(view: Store, conversation_id: str) -> tuple[Record | None, _Chunk]:
+    page = await view.records.scan((NAMESPACE, conversation_id), exact=True, order="desc", limit=1)
+    last = page.items[0] if page.items else None
+    return last, _decoded(last) if last is not None else _Chunk([], b"")
+
+
+def _count(last: Record | None, chunk: _Chunk) -> int:
+    """How many lines there are up to the end of the last chunk."""
+    return (int(last.key) if last is not None else 0) + len(chunk.lines)
 
 
 async def _write(
@@ -206,4 +234,13 @@ def _decoded(record: Record) -> _Chunk:
         raise Corrupt(f"{where} is not a chunk of a transcript: {error}", where=where) from error
 
 
-__all__ = ["Transcript", "TranscriptLine", "has_lines", "raw_lines", "store_lines", "transcript_line"]
+__all__ = [
+    "Transcript",
+    "TranscriptLine",
+    "append_lines",
+    "has_lines",
+    "line_count",
+    "raw_lines",
+    "store_lines",
+    "transcript_line",
+]
