@@ -53,16 +53,26 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> C
 
 
 def waiting(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], *, when: str | None = None
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+    *,
+    when: Callable[[Any, Mapping[str, Any]], bool] = lambda inner, options: True,
 ) -> Callable[Concatenate[Any, P], R]:
-    """Returns the blocking namesake of an async method that awaits user code: always, or if it is passed some."""
+    """Returns the blocking namesake of an async method that awaits user code: always, or with some options."""
 
     @functools.wraps(method)
     def call(self: _Blocking, *args: P.args, **kwargs: P.kwargs) -> R:
-        run = self._runner.call if when is not None and kwargs.get(when) is None else self._runner.wait
+        run = self._runner.wait if when(self._inner, kwargs) else self._runner.call
         return run(method(self._inner, *args, **kwargs))
 
     return cast("Callable[Concatenate[Any, P], R]", call)
+
+
+def _has_summarizer(_: Any, options: Mapping[str, Any]) -> bool:
+    return options.get("summarizer") is not None
+
+
+def _is_by_meaning(store: Any, options: Mapping[str, Any]) -> bool:
+    return store.embedder is not None or options.get("mode") is not None
 
 
 def iterating(
@@ -212,7 +222,7 @@ class Store(_Blocking, Accessors):
     delete_branch = blocking(_async.Store.delete_branch)
     fork = blocking(_async.Store.fork)
 
-    assemble_prompt = waiting(_async.Store.assemble_prompt, when="summarizer")
+    assemble_prompt = waiting(_async.Store.assemble_prompt, when=_has_summarizer)
     summarize = waiting(_async.Store.summarize)
     rebuild_summaries = waiting(_async.Store.rebuild_summaries)
     to_openai_input = staticmethod(_async.Store.to_openai_input)
@@ -223,7 +233,7 @@ class Store(_Blocking, Accessors):
     add_summary = blocking(_async.Store.add_summary)
     list_summaries = blocking(_async.Store.list_summaries)
 
-    search = waiting(_async.Store.search, when="mode")
+    search = waiting(_async.Store.search, when=_is_by_meaning)
     embed = waiting(_async.Store.embed)
 
     watch = iterating(_async.Store.watch, waits=True)

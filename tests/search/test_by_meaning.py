@@ -19,7 +19,7 @@ import hansard
 from hansard import Message, Store, rules, sync
 from hansard.errors import FormatMismatch, Unavailable, Unsupported, ValidationError
 from hansard.search import Embedding, Hits, Spelling, vectors
-from hansard.store import embedder_task, search_modes, vector_records
+from hansard.store import embedder_task, meaning, vector_records
 
 MEANINGS = {
     "car": 0,
@@ -80,7 +80,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedder that fails is tried again soon. A search waits until all is embedded, however busy the machine is."""
-    monkeypatch.setattr(search_modes, "_WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(meaning, "_WAIT_SECONDS", PATIENCE)
     monkeypatch.setattr(embedder_task, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(embedder_task, "_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(embedder_task, "PATIENCE", 0.2)
@@ -115,7 +115,10 @@ def test_what_means_the_same_is_found(url: str) -> None:
             await store.append("c", [Message("user", text) for text in TALK], user_id="ann")
             assert (await found(store, "vehicle"))[0] == TALK[0]
             assert (await found(store, "doctor?", conversation_id="c", limit=1)) == [TALK[1]]
-            assert texts(await store.search("automobile")) == [], "by words it is not"
+            assert texts(await store.search("automobile", mode="words")) == [], "by words it is not"
+            assert texts(await store.search("automobile"))[0] == TALK[0], "with an embedder, both is the default"
+            assert texts(await store.search("automobile", order="newest")) == [], "sorted by time: by words"
+            assert texts(await store.search("automobile car", match="all")) == []
             both = await store.search("refund morning", mode="hybrid")
             assert set(texts(both)[:2]) == {TALK[2], TALK[3]}
             assert both[0].score > both[1].score or both[0].score == both[1].score > 0
@@ -307,7 +310,7 @@ def test_a_search_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
         async with hansard.connect("memory://", embedder=model) as store:
             await store.append("c", Message("user", "An old car."))
             await store.embed()
-            monkeypatch.setattr(search_modes, "_WAIT_SECONDS", 0.05)
+            monkeypatch.setattr(meaning, "_WAIT_SECONDS", 0.05)
 
             async def slowly(texts: Sequence[str]) -> Sequence[Sequence[float]]:
                 if texts != ["vehicle"]:

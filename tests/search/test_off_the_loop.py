@@ -14,7 +14,7 @@ import hansard
 from hansard import Limits, Message, sync
 from hansard.errors import ValidationError
 from hansard.search import Spelling, ranking, scan
-from hansard.store import search_modes
+from hansard.store import meaning
 
 URLS = ("memory://", "file:///{}/store", "sqlite:///{}/store.db")
 MESSAGES = [Message("user", f"word{number} common text") for number in range(300)]
@@ -33,8 +33,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[threading.Thread]]
     for place, name in (
         (ranking, "ranked"),
         (scan, "_matching"),
-        (search_modes, "_take"),
-        (search_modes, "_still_embedded"),
+        (meaning._Compared, "_take"),
+        (meaning, "_still_embedded"),
     ):
         monkeypatch.setattr(place, name, _noting(getattr(place, name), ran.setdefault(name, set())))
     return ran
@@ -52,7 +52,7 @@ def test_no_part_of_a_search_runs_on_the_event_loop(url: str, threads: dict[str,
     async def play() -> None:
         async with hansard.connect(url, embedder=Spelling()) as store:
             await store.append("c", MESSAGES)
-            assert len(await store.search("wor* OR common")) == 10
+            assert len(await store.search("wor* OR common", mode="words")) == 10
             assert len(await store.search("common text -word7", mode="hybrid")) == 10
             assert store.capabilities.search == "index" or threads["_matching"]
 

@@ -62,12 +62,6 @@ def test_how_near(monkeypatch: pytest.MonkeyPatch, has_numpy: bool) -> None:
     assert vectors.scores([], query) == []
 
 
-def test_two_rankings_become_one() -> None:
-    both = vectors.fused([["a", "b", "c"], ["c", "d"]])
-    assert [key for _, key in both] == ["c", "a", "b", "d"]
-    assert vectors.fused([[], []]) == []
-
-
 def test_spelling_is_near_for_words_that_look_alike() -> None:
     made = asyncio.run(Spelling()(["shipping orders", "an order was shipped", "東京タワー", "the weather is nice", ""]))
     units = [vectors.unit(each, 256) for each in made]

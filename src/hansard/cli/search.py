@@ -36,8 +36,12 @@ def search(
         bool, Parameter(negative="", show_default=False, help="Search all branches, not only the active ones.")
     ] = False,
     mode: Annotated[
-        SearchMode, Parameter(help="By words, by meaning, or by both; the latter two need an embedder.")
-    ] = "words",
+        SearchMode | None,
+        Parameter(
+            help="By words, by meaning, or by both: hybrid, the default with an embedder.",
+            show_default=False,
+        ),
+    ] = None,
     embedder: EmbedderName = None,
     match: Annotated[
         WordMatch | None,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import blake2b
 from operator import mul
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -26,10 +26,6 @@ CHUNK = 64
 MOST_CHARACTERS = 8000
 """The first characters of a message that are embedded."""
 
-RANK = 60
-"""Dampens the advantage of the first ranks; the usual number."""
-
-K = TypeVar("K", bound=Hashable)
 TextKind = Literal["passage", "query"]
 """A stored message, or what somebody searches for: many models want different prefixes for the two."""
 
@@ -211,15 +207,3 @@ def scores(rows: Sequence[VectorRow], query: array[float]) -> list[float]:
         for number, score in zip(at, (matrix @ wanted / numpy.maximum(lengths, 1e-9)).tolist(), strict=True):
             found[number] = score
     return found
-
-
-# Fusion
-
-
-def fused(rankings: Iterable[Sequence[K]]) -> list[tuple[float, K]]:
-    """Combines several rankings by reciprocal rank: items near the top of several come first."""
-    totals: dict[K, float] = {}
-    for ranking in rankings:
-        for at, key in enumerate(ranking, 1):
-            totals[key] = totals.get(key, 0.0) + 1 / (RANK + at)
-    return sorted(((score, key) for key, score in totals.items()), key=lambda pair: -pair[0])

@@ -57,7 +57,8 @@ class SearchMethods(StorePart):
         - `since`, `until`: only messages created from `since` on and before `until`.
         - `branch`: another branch of `conversation_id`; None for the active one.
         - `all_branches`: search every branch, not only the active ones.
-        - `mode`: `"words"`; with an embedder also `"meaning"`, or `"hybrid"`, which ranks by both.
+        - `mode`: `"words"`; with an embedder also `"meaning"`, or `"hybrid"`, which ranks by both. None for `"hybrid"`
+          with an embedder, and for `"words"` without one, or with `match` or `order="newest"`.
         - `match`: `"all"` words or `"any"` of them; None for all with `"words"` and any with `"hybrid"`.
         - `order`: `"relevance"` or `"newest"`.
         - `limit`: the most hits in a page.
@@ -69,7 +70,7 @@ class SearchMethods(StorePart):
 
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
-        how = search_modes.mode(mode, order, match)
+        how = search_modes.mode(mode, order, match, has_embedder=self._view.embeddings is not None)
         narrow = _UNFILTERED
         if roles is not None or participant_ids is not None or since is not None or until is not None:
             narrow = read_query.filters(roles, participant_ids, None, since, until)
@@ -106,11 +107,11 @@ class SearchMethods(StorePart):
         With an embedder this also happens in the background. Call it where no event loop runs, or before closing a
         store. `Unavailable` if the embedder fails.
         """
-        from hansard.store import search_modes
+        from hansard.store import meaning
 
         if self._view.user is not None:
             raise Denied("messages are embedded for a whole tenant: use the store that this user's view was made from")
-        return await search_modes.embeddings_of(self._view).complete(self._view.tenant)
+        return await meaning.embeddings_of(self._view).complete(self._view.tenant)
 
     def search_tool(
         self,
@@ -128,7 +129,7 @@ class SearchMethods(StorePart):
         - `token_cap`: the most tokens in the texts of a result.
         """
         from hansard.search.tool import SearchTool
-        from hansard.store import search_modes
+        from hansard.store import meaning
 
         conversation = checks.optional_id(conversation_id, "conversation_id", self.limits)
         owner = self._owner(user_id)
@@ -136,7 +137,7 @@ class SearchMethods(StorePart):
             raise ValidationError("a search tool is fixed to a conversation or to a user: name one")
         cap = checks.count(token_cap, "token_cap")
         if checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode") not in (None, "words"):
-            search_modes.embeddings_of(self._view)
+            meaning.embeddings_of(self._view)
         how: SearchMode = mode or ("words" if self._view.embeddings is None else "hybrid")
 
         async def find(query: str, limit: int, match: WordMatch | None) -> Hits:

@@ -22,7 +22,7 @@ routes = Routes()
 class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
     """`query` as people type it. The other fields filter; `cursor` is the `next_cursor` of the previous page.
 
-    `mode` is `words`, `meaning` or `hybrid`; the latter two need a server with an embedder.
+    `mode` is `words`, `meaning` or `hybrid`; the latter two need an embedder, with which `hybrid` is the default.
     """
 
     query: str

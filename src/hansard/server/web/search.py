@@ -34,7 +34,7 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
     metadata: str | None = None
     since: str | None = None
     until: str | None = None
-    mode: SearchMode = "words"
+    mode: SearchMode | None = None
     match: Literal["", "all", "any"] = ""
     order: SearchOrder = "relevance"
     branches: Literal["active", "all"] = "active"

@@ -1,0 +1,234 @@
+"""Search by meaning: the messages whose vectors are nearest to the query's.
+
+It is exact: every vector of the conversations that are searched is compared. A vector counts only if its message still
+exists, has the same text and is on the branch, so an outdated vector never finds a changed or deleted message, and
+lends nothing to its neighbours.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from heapq import heappush, heappushpop
+
+from msgspec import Struct, structs
+
+from hansard import rules
+from hansard.analysis import Clause, Lookup, Match, analyse, searchable
+from hansard.contract.types import Context, MessageQuery
+from hansard.executor import run_in_thread
+from hansard.model import Conversation, Message
+from hansard.search import scan, similarity, vectors
+from hansard.search.similarity import Similar
+from hansard.search.vectors import VectorRow
+from hansard.store import vector_records
+from hansard.store.core import View
+from hansard.store.embedder_task import Embeddings, vectors_of
+
+MOST = 100_000
+"""Vectors that one search compares."""
+CANDIDATES = 1000
+"""How many of the nearest are checked for messages that pass the filters."""
+_BATCH = 50
+_WAIT_SECONDS = 5.0
+_ASKING = 20.0
+
+Key = tuple[str, str]
+"""A conversation and a message."""
+
+
+class Nearest(Struct, frozen=True):
+    """The messages nearest to a query, the nearest first."""
+
+    found: list[tuple[float, Match]]
+    usual: float
+    """The average similarity of all messages that were compared."""
+    complete: bool
+
+
+def embeddings_of(view: View) -> Embeddings:
+    view.require(view.embeddings is not None, "embeddings", "search by meaning without connect(url, embedder=…)")
+    assert view.embeddings is not None
+    return view.embeddings
+
+
+async def nearest(view: View, context: Context, lookup: Lookup, wanted: int, also: Collection[Key] = ()) -> Nearest:
+    """Returns the messages nearest to the query, at most as many as wanted, and in addition those of `also`."""
+    embeddings = embeddings_of(view)
+    text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
+    if not text or not view.backend.capabilities.keeps:
+        return Nearest([], 0.0, True)
+    await embeddings.refuse_other_versions(view.tenant)
+    (vector,) = await vectors_of(embeddings.embedder, [text], "query", _ASKING)
+    is_done = await embeddings.wait_until_done(view.tenant, _WAIT_SECONDS)
+    compared = _Compared(lookup, vector, frozenset(also))
+    async for conversation in scan.conversations(view.backend, context, lookup):
+        await compared.add(view, context, conversation, embeddings.identity)
+        if compared.seen >= MOST:
+            break
+    found = await compared.nearest(view, context, wanted)
+    has_all = compared.seen < MOST and (len(compared.best) < CANDIDATES or len(found) >= wanted)
+    return Nearest(found, compared.usual, is_done and has_all)
+
+
+class Candidate(Struct, frozen=True, order=True):
+    """A message and its score with all its neighbours."""
+
+    score: float
+    conversation_id: str
+    seq: int
+
+
+class _Compared:
+    """The conversations whose vectors were compared."""
+
+    def __init__(self, lookup: Lookup, vector: array[float], also: Collection[Key]) -> None:
+        self._lookup = lookup
+        self._vector = vector
+        self._also = also
+        self._conversations: dict[str, Conversation] = {}
+        self._rows: dict[str, dict[int, Similar]] = {}
+        self._sum = 0.0
+        self.best: list[Candidate] = []
+        self.seen = 0
+        self._wanted: list[Candidate] = []
+        """Those of `also`."""
+
+    @property
+    def usual(self) -> float:
+        return self._sum / self.seen if self.seen else 0.0
+
+    async def add(self, view: View, context: Context, conversation: Conversation, embedder: str) -> None:
+        rows: list[VectorRow] = []
+        shared = structs.replace(context, user=None)
+        async for chunk in vector_records.chunks_of(view.backend, shared, conversation.id, embedder):
+            rows += chunk
+        if rows:
+            self._conversations[conversation.id] = conversation
+            await run_in_thread(self._take, conversation.id, rows)
+
+    def _take(self, id: str, rows: list[VectorRow]) -> None:
+        """CPU-bound: it runs in a thread."""
+        usable = [row for row in rows if vectors.is_readable(row.vector, len(self._vector))]
+        owns = vectors.scores(usable, self._vector)
+        here = {
+            row.seq: Similar(row.seq, row.id, row.digest, row.size, own) for row, own in zip(usable, owns, strict=True)
+        }
+        self._rows[id] = here
+        self._sum += sum(owns)
+        self.seen += len(usable)
+        around = {} if self._lookup.all_branches else here
+        made = [Candidate(similarity.score(each, around), id, each.seq) for each in here.values()]
+        self._wanted += [each for each in made if (id, here[each.seq].id) in self._also]
+        for each in made:
+            if each.score > 0:
+                (heappush if len(self.best) < CANDIDATES else heappushpop)(self.best, each)
+
+    async def nearest(self, view: View, context: Context, wanted: int) -> list[tuple[float, Match]]:
+        """Returns the best that are still stored and pass the filters, scored with the neighbours that do, too."""
+        stored = _StoredMessages(view, context, self._lookup, self._rows)
+        found: dict[Candidate, tuple[float, Match]] = {}
+        best = sorted(self.best, reverse=True)
+        for at in range(0, len(best), _BATCH):
+            if len(found) >= wanted:
+                break
+            async for each, message in stored.those_of(best[at : at + _BATCH]):
+                found[each] = self._scored(each, message, stored)
+        async for each, message in stored.those_of([each for each in self._wanted if each not in found]):
+            found[each] = self._scored(each, message, stored)
+        return sorted(found.values(), key=lambda pair: (-pair[0], [-each for each in pair[1].position[:2]]))
+
+    def _scored(self, each: Candidate, message: Message, stored: _StoredMessages) -> tuple[float, Match]:
+        here = self._rows[each.conversation_id]
+        around = {} if self._lookup.all_branches else here
+        score = similarity.score(here[each.seq], around, stored.present(each.conversation_id))
+        return round(score, 6), Match(self._conversations[each.conversation_id], message)
+
+
+class _StoredMessages:
+    """The messages that are searched, of those whose vectors were compared."""
+
+    def __init__(self, view: View, context: Context, lookup: Lookup, rows: Mapping[str, Mapping[int, Similar]]) -> None:
+        self._backend = view.backend
+        self._context = context
+        self._rows = rows
+        self._excluded = lookup.query.excluded
+        self._query = MessageQuery(
+            branch=lookup.branch,
+            limit=1,
+            roles=lookup.roles,
+            participant_ids=lookup.participant_ids,
+            since=lookup.since,
+            until=lookup.until,
+        )
+        self._all_branches = lookup.all_branches
+        self._alone: dict[str, bool] = {}
+        self._read: dict[str, set[int]] = {}
+        """The seqs that were read, by conversation."""
+        self._found: dict[str, dict[int, Message]] = {}
+
+    def present(self, id: str) -> Collection[int]:
+        return self._found.get(id, {})
+
+    async def those_of(self, candidates: Sequence[Candidate]) -> AsyncIterator[tuple[Candidate, Message]]:
+        """Yields the candidates whose messages are searched; reads their neighbours with them."""
+        wanted: dict[str, set[int]] = {}
+        for each in candidates:
+            wanted.setdefault(each.conversation_id, set()).update(similarity.neighbours(each.seq))
+        for id, seqs in wanted.items():
+            read = self._read.setdefault(id, set())
+            await self._load(id, sorted((seqs & self._rows[id].keys()) - read))
+            read |= seqs
+        for each in candidates:
+            message = self._found[each.conversation_id].get(each.seq)
+            if message is not None:
+                yield each, message
+
+    async def _load(self, id: str, seqs: Sequence[int]) -> None:
+        messages = rules.end_lapsed(await self._messages(id, seqs), self._context.now)
+        found = await run_in_thread(_still_embedded, messages, self._rows[id], self._excluded)
+        self._found.setdefault(id, {}).update(found)
+
+    async def _messages(self, id: str, seqs: Sequence[int]) -> list[Message]:
+        if self._all_branches or await self._is_alone(id):
+            found = await self._backend.find_messages(self._context, id, [self._rows[id][seq].id for seq in seqs])
+            return [message for message in found if rules.is_wanted(message, self._query)]
+        # Whether a message is on the branch is known only by reading the branch.
+        messages: list[Message] = []
+        for first, last in _runs(seqs):
+            place = structs.replace(self._query, above=(0, first - 1), below=(0, last + 1), limit=last - first + 1)
+            messages += (await self._backend.get_messages(self._context, id, place)).messages
+        return messages
+
+    async def _is_alone(self, id: str) -> bool:
+        """Whether the conversation has one branch that holds every message."""
+        if id not in self._alone:
+            self._alone[id] = (
+                self._query.branch is None and len(await self._backend.list_branches(self._context, id)) == 1
+            )
+        return self._alone[id]
+
+
+def _runs(seqs: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns the first and last of each run of consecutive numbers."""
+    runs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return runs
+
+
+def _still_embedded(
+    messages: Sequence[Message], rows: Mapping[int, Similar], excluded: Sequence[Clause]
+) -> dict[int, Message]:
+    """Returns the messages that have the embedded text and contain no excluded term."""
+    found = {}
+    for message in messages:
+        row = rows.get(message.seq)
+        if row is None or row.id != message.id or vectors.digest_of(vectors.text_of(message)) != row.digest:
+            continue
+        if not (excluded and any(clause.is_in(analyse(searchable(message))) for clause in excluded)):
+            found[message.seq] = message
+    return found
