@@ -95,6 +95,12 @@ _SYNC = {
     "group": "commitlog_sync: group\ncommitlog_sync_group_window: 1ms",
     "batch": "commitlog_sync: batch",
 }
+_AUTH = """authenticator: PasswordAuthenticator
+authorizer: CassandraAuthorizer
+permissions_validity: 100ms
+roles_validity: 100ms
+"""
+"""The first role is `cassandra`, with that password."""
 _LOGBACK = """<configuration><appender name="console" class="ch.qos.logback.core.ConsoleAppender"><encoder>
 <pattern>%d %-5level %logger{20} %msg%n</pattern></encoder></appender>
 <root level="WARN"><appender-ref ref="console"/></root></configuration>
@@ -220,13 +226,15 @@ class Node:
         seeds: tuple[str, ...] = (),
         ports: tuple[int, int] | None = None,
         paxos: str = "v2",
+        asks_passwords: bool = False,
     ) -> None:
         self.folder = folder
         self.address = address
         self.port, self._storage_port = ports or (free_port(address), free_port(address))
         self._seeds = seeds or (address,)
         self._sync: CommitLogSync = sync
-        self._paxos = paxos
+        self.paxos = paxos
+        self._auth = _AUTH if asks_passwords else ""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -323,8 +331,8 @@ storage_port: {self._storage_port}
 native_transport_port: {self.port}
 start_native_transport: true
 endpoint_snitch: SimpleSnitch
-paxos_variant: {self._paxos}
-storage_compatibility_mode: NONE
+paxos_variant: {self.paxos}
+{self._auth}storage_compatibility_mode: NONE
 memtable:
   configurations:
     trie: {{class_name: TrieMemtable}}

@@ -19,7 +19,9 @@ class NameCatalog:
         return effects.bucket_of(name) if kind in _SPREAD else 0
 
     async def add(self, kind: str, owner: str, name: str) -> None:
-        await self._link.put("put_name", self._link.prefix, kind, owner, self._bucket(kind, name), name)
+        place = (kind, owner, self._bucket(kind, name), name)
+        if not await self._link.read("has_name", *place):
+            await self._link.put("put_name", self._link.prefix, *place)
 
     async def remove(self, kind: str, owner: str, name: str) -> None:
         await self._link.put("delete_name", self._link.prefix, kind, owner, self._bucket(kind, name), name)

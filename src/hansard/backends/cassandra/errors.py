@@ -19,7 +19,7 @@ def translate(error: Exception, where: str, *, outcome: Outcome = "not_applied")
     if isinstance(error, NoHostAvailable):
         return _no_host(error, where, outcome)
     if isinstance(error, cassandra.AuthenticationFailed | cassandra.Unauthorized):
-        return Denied(f"{where} does not let us in: {error}")
+        return _denied(error, where)
     if isinstance(error, (*_TIMEOUTS, *_FAILURES, cassandra.Unavailable)):
         return _unanswered(error, where, outcome)
     if any(words in str(error) for words in _TOO_LARGE):
@@ -27,6 +27,12 @@ def translate(error: Exception, where: str, *, outcome: Outcome = "not_applied")
     if isinstance(error, cassandra.RequestValidationException):
         return Unavailable(f"{where} refused: {error}", retryable=False, outcome="not_applied")
     return Unavailable(f"{where} cannot be reached: {error}", outcome=outcome)
+
+
+def _denied(error: Exception, where: str) -> Denied:
+    if isinstance(error, cassandra.Unauthorized):
+        return Denied(f"{where}: the role lacks a right: {error}")
+    return Denied(f"{where} does not let us in: check the name and password in the URL ({error})")
 
 
 def _unanswered(error: Exception, where: str, outcome: Outcome) -> HansardError:
@@ -43,7 +49,7 @@ def _no_host(error: NoHostAvailable, where: str, outcome: Outcome) -> HansardErr
     reasons = list(error.errors.values()) if isinstance(error.errors, dict) else []
     for reason in reasons:
         if isinstance(reason, cassandra.AuthenticationFailed | cassandra.Unauthorized):
-            return Denied(f"{where} does not let us in: {reason}")
+            return _denied(reason, where)
     if reasons and all(isinstance(reason, Exception) for reason in reasons):
         first = reasons[0]
         if not isinstance(first, NoHostAvailable | OSError | cassandra.OperationTimedOut):

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hansard.backends.cassandra.connection import Link, Row
 from hansard.contract.backend import Durability
-from hansard.errors import FormatMismatch, TimedOut, Unavailable
+from hansard.errors import Denied, FormatMismatch, TimedOut, Unavailable
 
 OLDEST = (5, 0)
 _PATIENCE = 60
@@ -24,6 +24,7 @@ _LEDGER = (
     "WITH ID = {1}"
 )
 """The id is fixed, so that processes that make the table at once, through different nodes, make the same one."""
+_SETTINGS = "SELECT name, value FROM system_views.settings WHERE name IN ('commitlog_sync', 'paxos_variant')"
 _LOCK = "(lock)"
 _LOCK_SECONDS = 120
 
@@ -70,14 +71,13 @@ async def prepare(link: Link, *, upgrade: bool) -> Durability:
 
 async def _look(link: Link) -> Durability:
     ((version,),) = await link.execute("SELECT release_version FROM system.local")
-    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:2])
-    if numbers < OLDEST:
-        raise FormatMismatch(
-            f"{link.where} is version {version}: Hansard needs 5.0 or newer", found=version, wanted="5.0"
-        )
-    rows = await link.execute(
-        "SELECT name, value FROM system_views.settings WHERE name IN ('commitlog_sync', 'paxos_variant')"
-    )
+    check_version(link.where, version)
+    try:
+        rows = await link.execute(_SETTINGS)
+    except Denied as error:
+        raise Denied(
+            f"{link.where}: this role may not read how the server commits: GRANT SELECT ON system_views.settings to it"
+        ) from error
     settings: dict[str, str] = {name: value for name, value in rows}  # noqa: C416
     if settings.get("paxos_variant") not in ("v2", "v2_without_linearizable_reads_or_rejected_writes"):
         raise FormatMismatch(
@@ -86,6 +86,11 @@ async def _look(link: Link) -> Durability:
             wanted="v2",
         )
     return "machine" if settings.get("commitlog_sync") in ("group", "batch") else "process"
+
+
+def check_version(where: str, version: str) -> None:
+    if tuple(int(each) for each in re.findall(r"\d+", version)[:2]) < OLDEST:
+        raise FormatMismatch(f"{where} is version {version}: Hansard needs 5.0 or newer", found=version, wanted="5.0")
 
 
 async def _make_keyspace(link: Link) -> None:
