@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec
-from hansard.analysis import Lookup, Matches, Query, parse_query, relaxed
+from hansard.analysis import Lookup, Matches, Query, Ranking, parse_query, relaxed
 from hansard.contract.backend import Indexed
 from hansard.contract.types import Append, Draft, MessageChange, RecordWrite, Replace, Restore, RestoredRow
 from hansard.errors import Corrupt, ValidationError
@@ -31,7 +31,7 @@ Need = Literal["read", "write", "admin", "operator"]
 
 _NEEDS: dict[Need, str] = {
     "read": """get_conversation list_conversations get_messages find_messages list_branches list_summaries get_records
-        scan_records get_blobs read_image read_rows record_owners participations usage stats wait search""",
+        scan_records get_blobs read_image read_rows record_owners participations usage stats wait search rank""",
     "write": """create_conversation update_conversation delete_conversation append replace_messages update_message
         remove_messages create_branch delete_branch put_summary write_records put_blob restore""",
     "admin": "erase_user_data",
@@ -59,7 +59,7 @@ class TypedLookup(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _method(name: str, need: Need) -> Method:
     method = getattr(Indexed, name)
-    hints = get_type_hints(method, localns={"Lookup": Lookup, "Matches": Matches})
+    hints = get_type_hints(method, localns={"Lookup": Lookup, "Matches": Matches, "Ranking": Ranking})
     answer = hints.pop("return")
     defaults = method.__defaults__ or ()
     optional = dict(zip(list(hints)[len(hints) - len(defaults) :], defaults, strict=True))

@@ -12,8 +12,9 @@ import pytest
 
 import hansard
 from hansard import Limits, Message, sync
+from hansard.analysis import relevance
 from hansard.errors import ValidationError
-from hansard.search import Spelling, ranking, scan
+from hansard.search import Spelling, scan
 from hansard.store import meaning
 
 URLS = ("memory://", "file:///{}/store", "sqlite:///{}/store.db")
@@ -31,8 +32,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[threading.Thread]]
     """The threads on which the parts of a search ran."""
     ran: dict[str, set[threading.Thread]] = {}
     for place, name in (
-        (ranking, "ranked"),
-        (scan, "_matching"),
+        (relevance._Scorer, "scores"),
+        (scan._Scanned, "add"),
         (meaning._Compared, "_take"),
         (meaning, "_still_embedded"),
     ):
@@ -54,10 +55,10 @@ def test_no_part_of_a_search_runs_on_the_event_loop(url: str, threads: dict[str,
             await store.append("c", MESSAGES)
             assert len(await store.search("wor* OR common", mode="words")) == 10
             assert len(await store.search("common text -word7", mode="hybrid")) == 10
-            assert store.capabilities.search == "index" or threads["_matching"]
+            assert store.capabilities.search == "index" or threads["add"]
 
     asyncio.run(play())
-    assert threads["ranked"]
+    assert threads["scores"]
     assert threads["_take"]
     assert threads["_still_embedded"]
     assert threading.main_thread() not in set.union(*threads.values())

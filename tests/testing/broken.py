@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import Lookup, Match, Matches, searchable
+from hansard.analysis import Lookup, Match, Matches, RankedMatch, Ranking, searchable
 from hansard.backends.memory import MemoryBackend
 from hansard.backends.memory.conversation import MemoryConversation
 from hansard.contract.backend import Capabilities
@@ -278,25 +278,23 @@ class SortsKeys(MemoryBackend):
 # Indexes. Each looks through the messages as the scan does, and then errs.
 
 
-def _indexed(capabilities: Capabilities) -> Capabilities:
-    return structs.replace(capabilities, search="index")
-
-
-class SearchesEveryUser(MemoryBackend):
+class MemoryIndex(MemoryBackend):
     @property
     def capabilities(self) -> Capabilities:
-        return _indexed(super().capabilities)
+        return structs.replace(super().capabilities, search="index")
 
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        found = (await self.search(context, lookup)).found
+        return Ranking([RankedMatch(match, 1.0, 1.0) for match in found])
+
+
+class SearchesEveryUser(MemoryIndex):
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         return await scan.find(self, structs.replace(context, user=None), structs.replace(lookup, user_id=None))
 
 
-class IndexesLate(MemoryBackend):
+class IndexesLate(MemoryIndex):
     """The newest message of the store is not in the index yet."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return _indexed(super().capabilities)
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         found = await scan.find(self, context, lookup)
@@ -308,14 +306,10 @@ class IndexesLate(MemoryBackend):
         return structs.replace(found, found=[match for match in found.found if match.message.seq < newest])
 
 
-class RemembersTheDeleted(MemoryBackend):
+class RemembersTheDeleted(MemoryIndex):
     def __init__(self) -> None:
         super().__init__()
         self._remembered: dict[str, Match] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return _indexed(super().capabilities)
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         matches = await scan.find(self, context, lookup)
@@ -324,12 +318,8 @@ class RemembersTheDeleted(MemoryBackend):
         return structs.replace(matches, found=found)
 
 
-class FindsParts(MemoryBackend):
+class FindsParts(MemoryIndex):
     """As LIKE does: a part of the text, not words."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return _indexed(super().capabilities)
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         text = lookup.query.text.lower()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hansard.analysis.lookups import Lookup, Match, Matches, Position, position_of
+from hansard.analysis.lookups import Lookup, Match, Matches, Position, RankedMatch, Ranking, position_of
 from hansard.analysis.prefilter import Sieve
 from hansard.analysis.queries import MAX_CHARACTERS, Clause, Query, count_terms, parse_query, relaxed, shortened
 from hansard.analysis.terms import GAP, Terms, Word, analyse, columns, spans
 from hansard.analysis.texts import searchable, searchable_text
 
-VERSION = 2
-"""Incremented when the same text would produce other terms: an index of another version must be rebuilt."""
+VERSION = 3
+"""Incremented when an index would hold other things of the same text: one of another version must be rebuilt."""
 
 __all__ = [
     "GAP",
@@ -21,6 +21,8 @@ __all__ = [
     "Matches",
     "Position",
     "Query",
+    "RankedMatch",
+    "Ranking",
     "Sieve",
     "Terms",
     "Word",

@@ -32,6 +32,8 @@ class Lookup(Struct, frozen=True, gc=False):
     until: datetime | None = None
     below: Position | None = None
     limit: int = 10
+    neighbours: bool = False
+    """A ranking may also find messages next to those that match."""
 
 
 class Match(Struct, frozen=True, gc=False):
@@ -52,6 +54,23 @@ class Matches(Struct, frozen=True):
     has_more: bool = False
     complete: bool = True
     """False if the search stopped at its limit before it had compared everything."""
+
+
+class RankedMatch(Struct, frozen=True, gc=False):
+    """A message that was found, and how well it matches."""
+
+    match: Match
+    score: float
+    covered: float
+    """The share of the query's weight that the message itself has, from 0 to 1."""
+
+
+class Ranking(Struct, frozen=True):
+    """The best matches, the best first."""
+
+    found: list[RankedMatch]
+    complete: bool = True
+    """False if not everything was compared."""
 
 
 def position_of(message: Message) -> Position:

@@ -48,7 +48,7 @@ from hansard.model import (
 from hansard.rules import operations
 
 if TYPE_CHECKING:
-    from hansard.analysis import Lookup, Matches
+    from hansard.analysis import Lookup, Matches, Ranking
 
 S = TypeVar("S", bound=Storage)
 
@@ -230,6 +230,9 @@ class StoredBackend(Generic[S]):
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         return await self._index().search(context, lookup)
+
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        return await self._index().rank(context, lookup)
 
     async def catch_up(self) -> None:
         await self._index().catch_up()

@@ -69,7 +69,7 @@ from hansard.model import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hansard.analysis import Lookup, Matches
+    from hansard.analysis import Lookup, Matches, Ranking
 
 Durability = Literal["none", "process", "machine"]
 
@@ -316,6 +316,13 @@ class Index(Protocol):
 
         An appended message is found at once, a changed or removed one no longer by its old text. The order is that of
         `analysis.Position`, from `below` downwards.
+        """
+
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        """Returns the best matches of all, as `analysis.relevance.best` ranks them.
+
+        Neighbours are messages of one conversation whose `seq` is one, two or three apart; with `all_branches` also of
+        one segment. `below` is not used.
         """
 
     async def catch_up(self) -> None:

@@ -273,7 +273,6 @@ class _Loading:
         if self._is_new and self._given.archived_at is not None:
             await self._store.update_conversation(self._given.id, archived=True)
 
-
     async def _active_branch(self) -> str | None:
         if self._is_created:
             return MAIN

@@ -18,6 +18,7 @@ from hansard.analysis import (
     Lookup,
     Match,
     Matches,
+    Ranking,
     count_terms,
     parse_query,
     relaxed,
@@ -27,10 +28,9 @@ from hansard.analysis import (
 from hansard.contract.backend import Indexed
 from hansard.contract.types import Context
 from hansard.errors import Unavailable, ValidationError
-from hansard.executor import run_in_thread
 from hansard.limits import Limits
 from hansard.model import Message
-from hansard.search import Hit, Hits, fusion, ranking, scan
+from hansard.search import Hit, Hits, fusion, scan
 from hansard.store import checks, meaning, read_query
 from hansard.store.core import View
 from hansard.store.read_query import BlobMode
@@ -39,9 +39,6 @@ SearchOrder = Literal["relevance", "newest"]
 WordMatch = Literal["all", "any"]
 
 SearchMode = Literal["words", "meaning", "hybrid"]
-
-POOL = 500
-"""How many of the newest matches are ranked, so that a common word in a large store is ranked in bounded time."""
 
 DEPTH = 200
 """How many messages of each ranking are combined: deeper ones change no page that people read."""
@@ -124,12 +121,12 @@ def _after(lookup: Lookup, last: Match) -> str:
 
 
 async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
-    """Returns the best of the newest matches."""
+    """Returns the best matches."""
     scope = _cursor_scope("relevance", lookup)
-    pool = await _find(view, context, structs.replace(lookup, limit=POOL))
-    ranked = await run_in_thread(ranking.ranked, lookup.query, pool.found)
-    best = [(each.score, each.match) for each in ranked]
-    return _page(best, lookup, scope, cursor, cap, complete=pool.complete and not pool.has_more)
+    skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
+    ranking = await _rank(view, context, structs.replace(lookup, limit=skipped + lookup.limit + 1))
+    best = [(each.score, each.match) for each in ranking.found]
+    return _page(best, lookup, scope, cursor, cap, complete=ranking.complete)
 
 
 async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
@@ -143,8 +140,8 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     """Returns the best by words and by meaning; if the embedder fails, by words."""
     meaning.embeddings_of(view)
     query = shortened(lookup.query, view.limits.query_terms)
-    pool = await _find(view, context, structs.replace(lookup, query=query, limit=POOL))
-    by_words = (await run_in_thread(ranking.ranked, query, pool.found))[:DEPTH]
+    ranking = await _rank(view, context, structs.replace(lookup, query=query, limit=DEPTH))
+    by_words = ranking.found
     matches = {_key(each.match): each.match for each in by_words}
     try:
         near = await meaning.nearest(view, context, lookup, DEPTH, matches.keys())
@@ -158,7 +155,7 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
         {_key(match): score for score, match in near.found},
         near.usual,
     )
-    complete = near.complete and pool.complete and not pool.has_more
+    complete = near.complete and ranking.complete
     found = [(score, matches[key]) for score, key in combined]
     return _page(found, lookup, _cursor_scope("hybrid", lookup), cursor, cap, complete=complete)
 
@@ -194,6 +191,16 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
     if how == "index":
         return await cast(Indexed, view.backend).search(context, lookup)
     return await scan.find(view.backend, context, lookup)
+
+
+async def _rank(view: View, context: Context, lookup: Lookup) -> Ranking:
+    how = view.backend.capabilities.search
+    if not lookup.query or not view.backend.capabilities.keeps:
+        return Ranking([])
+    view.require(how != "none", "search", "search")
+    if how == "index":
+        return await cast(Indexed, view.backend).rank(context, lookup)
+    return await scan.rank(view.backend, context, lookup)
 
 
 async def are_unchanged(view: View, context: Context, hits: Hits) -> bool:

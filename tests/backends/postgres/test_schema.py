@@ -158,8 +158,8 @@ HOT: dict[str, tuple[Any, ...]] = {
     "count_queued": (100,),
     "queue_message": ("t", "c7", 1, 1),
     "queue_conversations": ("t", ["c7"]),
-    "index_messages": ("t", 1, ["c7"], ["c7"], [1], [1], ["5"], [None], [1], [False], ["'x'"]),
-    "other_terms": ("t", "c7", [1], [1], [1], ["'x'"]),
+    "index_messages": ("t", 1, ["c7"], ["c7"], [1], [1], ["5"], [None], [1], [False], ["'x'"], [1]),
+    "other_terms": ("t", "c7", [1], [1], [1], ["'x'"], [1]),
 }
 
 

@@ -89,7 +89,7 @@ async def make_older(place: str) -> None:
     async with raw() as connection:
         for table in ("search", "search_queue", "search_state"):
             await connection.execute(f"DROP TABLE {place}.{table}")
-        await connection.execute(f"DELETE FROM {place}.migrations WHERE name = '0003_search'")
+        await connection.execute(f"DELETE FROM {place}.migrations WHERE name IN ('0003_search', '0004_words')")
 
 
 # Filling

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.wait import coming
 import hansard.sync
 from hansard.backends.schemes import open_backend
 from hansard.backends.sqlite import index, search
+from hansard.errors import FormatMismatch
 from hansard.model import Message
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, mode, store  # noqa: F401
@@ -164,7 +166,11 @@ def test_check_names_no_more_than_anybody_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
-        ("DELETE FROM search_rows WHERE n = 7", "is not in the search index"),
+        (
+            "DELETE FROM search_entries WHERE entry IN (SELECT min(entry) FROM search_entries)",
+            "is not in the search index",
+        ),
+        ("UPDATE search_entries SET words = 9 WHERE entry IN (SELECT min(entry) FROM search_entries)", "other words"),
         ("DELETE FROM search_idx", "are not found"),
         ("DELETE FROM search_data WHERE id > 100", "it cannot be read"),
         ("UPDATE search_data SET block = zeroblob(length(block)) WHERE id > 100", "it cannot be read"),
@@ -307,9 +313,10 @@ def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:
     with hansard.sync.connect(f"sqlite:///{path}") as opened:
         opened.append("c", [Message("user", "old word")] * 3)
     with closing(sqlite3.connect(path)) as raw:
-        for table in ("search", "search_rows", "search_places", "search_tenants", "search_state"):
+        for table in ("search", "search_rows", "search_entries", "search_places", "search_tenants", "search_state"):
             raw.execute(f"DROP TABLE {table}")
-        raw.execute("DELETE FROM migrations WHERE name = '0002_search'")
+        raw.execute("DROP INDEX branches_forked")
+        raw.execute("DELETE FROM migrations WHERE name IN ('0002_search', '0004_entries')")
         raw.commit()
     schema.prepare(path, "full", upgrade=True).close()
     with hansard.sync.connect(f"sqlite:///{path}") as opened:
@@ -317,8 +324,67 @@ def test_an_older_file_is_indexed_after_its_upgrade(tmp_path: Path) -> None:
         assert opened.check() == []
 
 
-def test_late_pages_cost_what_the_first_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_WALKED", 10)
+def test_an_index_without_lengths_is_rebuilt_by_the_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    url = f"sqlite:///{path}"
+    with hansard.sync.connect(url) as opened:
+        opened.append("c", [Message("user", "old word")] * 3)
+        assert len(opened.search("old")) == 3
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("DROP TABLE search_entries")
+        raw.execute("DROP INDEX branches_forked")
+        raw.execute("UPDATE search_state SET version = 2")
+        raw.execute("DELETE FROM migrations WHERE name = '0004_entries'")
+        raw.commit()
+    with pytest.raises(FormatMismatch, match="hansard upgrade"):
+        hansard.sync.connect(url)
+    asyncio.run(_upgraded(url))
+    with hansard.sync.connect(url) as opened:
+        assert len(opened.search("old")) == 3
+        assert opened.check() == []
+
+
+async def _upgraded(url: str) -> None:
+    backend = await open_backend(url, upgrade=True)
+    await backend.close()
+
+
+def test_times_out_of_order_are_walked_in_order(tmp_path: Path) -> None:
+    """An archive is imported conversation by conversation, the last of them with the oldest times."""
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        for number in range(30, 0, -1):
+            opened.append(
+                f"c{number}",
+                [Message("user", "word", created_at=start + timedelta(days=number, minutes=at)) for at in range(20)],
+            )
+            opened.search("word")
+        hits = opened.search("word", order="newest", limit=60, token_cap=None)
+        assert [hit.conversation.id for hit in hits] == ["c30"] * 20 + ["c29"] * 20 + ["c28"] * 20
+        times = [hit.message.created_at for hit in hits]
+        assert times == sorted(times, reverse=True)
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            assert raw.execute("SELECT lag FROM search_state").fetchone() == (0,)
+
+
+def test_more_messages_of_a_second_than_fit_are_found_in_order(tmp_path: Path) -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    odd = [datetime(1960, 1, 1, tzinfo=UTC), datetime(2400, 1, 1, tzinfo=UTC)]
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=off") as opened:
+        for number in range(3):
+            opened.append(f"c{number}", [Message("user", "word", created_at=start)] * 900)
+            opened.search("word")
+        opened.append("late", Message("user", "word", created_at=start + timedelta(seconds=2)))
+        hits = opened.search("word", order="newest", limit=1)
+        assert hits[0].conversation.id == "late"
+        for time in odd:
+            opened.append("odd", Message("user", "word", created_at=time))
+        newest = opened.search("word", order="newest", limit=3)
+        assert [hit.message.created_at.year for hit in newest] == [2400, 2024, 2024]
+        assert opened.check() == []
+
+
+def test_late_pages_lose_nothing(tmp_path: Path) -> None:
     with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
         ids = []
         for number in range(40):

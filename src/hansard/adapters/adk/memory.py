@@ -23,10 +23,10 @@ from google.genai import types
 from hansard.adapters.adk.events import events_of
 from hansard.adapters.adk.sessions import SessionKey, session_record
 from hansard.adapters.history import value_of
-from hansard.analysis import Match, analyse, parse_query, relaxed, searchable, shortened
+from hansard.analysis import Match, parse_query, relaxed, shortened
 from hansard.errors import NotFound, ValidationError
 from hansard.model import Conversation, Message, Record
-from hansard.search.ranking import ranked
+from hansard.search.scan import rank_texts
 from hansard.store import Store
 from hansard.store.records import Put, Records
 
@@ -167,8 +167,8 @@ class AdkMemoryService(BaseMemoryService):
                 entries[record.key] = memory
                 message = Message("user", memory.entry["content"], id=record.key, format="gemini")
                 texts.append(Match(Conversation(record.key), message))
-        found = [match for match in texts if parsed.matches(analyse(searchable(match.message)))]
-        return [(each.score, _whole(entries[each.match.message.id])) for each in ranked(parsed, found)]
+        found = await rank_texts(parsed, texts)
+        return [(each.score, _whole(entries[each.match.message.id])) for each in found]
 
 
 def _put(app: str, id: str, memory: Memory) -> Put:

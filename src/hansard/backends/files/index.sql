@@ -86,4 +86,7 @@ CREATE TABLE search_state (
 );
 INSERT INTO search_state VALUES (1, 0, 0, 0);
 
-CREATE VIRTUAL TABLE search USING fts5 (words, more, owner, columnsize = 0, tokenize = "ascii tokenchars '#%+$&@'");
+-- `length` is the number of words.
+CREATE VIRTUAL TABLE search USING fts5 (
+    words, more, owner, length UNINDEXED, columnsize = 0, tokenize = "ascii tokenchars '#%+$&@'"
+);

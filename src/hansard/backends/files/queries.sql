@@ -176,11 +176,17 @@ UPDATE search_state SET unclean = ?;
 
 -- add_terms --
 -- The terms of a message.
-INSERT INTO search (rowid, words, more, owner) VALUES (?, ?, ?, ?);
+INSERT INTO search (rowid, words, more, owner, length) VALUES (?, ?, ?, ?, ?);
 
 -- delete_terms --
 -- Deletes the terms of a message.
 DELETE FROM search WHERE rowid = ?;
+
+-- terms_of_messages --
+-- The terms of messages of a conversation by a JSON list of seqs.
+SELECT m.n, m.conversation, m.segment, m.seq, m.id, m.created, c.name, c.head, c.id, s.words, s.more FROM messages m
+CROSS JOIN conversations c ON c.pk = m.conversation CROSS JOIN search s ON s.rowid = m.n
+WHERE m.conversation = ? AND m.seq IN (SELECT value FROM json_each(?)) AND c.live;
 
 -- empty_search --
 -- Empties the search index.

@@ -7,11 +7,11 @@ none; a changed message gets a new number. A deleted message is removed together
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, analyse, searchable
@@ -23,6 +23,8 @@ from hansard.backends.files.tenant import Tenant
 from hansard.backends.shared.full_text import columns_of, conversation_term, expression
 from hansard.contract.types import Context, StoredBranch
 from hansard.model import Conversation, Message, to_micros
+
+T = TypeVar("T")
 
 PASS = 1000
 """Messages that are indexed in one transaction."""
@@ -36,7 +38,7 @@ _FOUND = (
     "WHERE search MATCH ? AND c.live{more} ORDER BY m.created DESC, m.seq DESC, c.id DESC"
 )
 
-Terms = tuple[int, str, str, str]
+Terms = tuple[int, str, str, str, int]
 """A message's number and its columns in the search index."""
 
 
@@ -50,17 +52,27 @@ class IndexHit(NamedTuple):
 
 
 def search(tenant: Tenant, context: Context, lookup: Lookup) -> Matches:
+    def find(connection: sqlite3.Connection) -> tuple[list[IndexHit], bool]:
+        hits = _hits(connection, context, lookup)
+        return hits[: lookup.limit], len(hits) > lookup.limit
+
+    hits, messages, has_more = found_and_read(tenant, lookup, find)
+    return Matches([Match(hit.conversation, messages[hit.n]) for hit in hits if hit.n in messages], has_more)
+
+
+def found_and_read(
+    tenant: Tenant, lookup: Lookup, find: Callable[[sqlite3.Connection], tuple[list[IndexHit], T]]
+) -> tuple[list[IndexHit], dict[int, Message], T]:
+    """Finds hits and reads their messages; again, if some were changed in between."""
     tenant.catalog()
     for attempt in range(1, _ATTEMPTS + 1):
         while index_some(tenant):
             pass
         with tenant.index.reading() as connection:
-            hits = _hits(connection, context, lookup)
-        wanted = hits[: lookup.limit]
-        messages = _read(tenant, lookup, wanted)
-        if len(messages) == len(wanted) or attempt == _ATTEMPTS:
-            found = [Match(hit.conversation, messages[hit.n]) for hit in wanted if hit.n in messages]
-            return Matches(found, len(hits) > lookup.limit)
+            hits, more = find(connection)
+        messages = _read(tenant, lookup, hits)
+        if len(messages) == len(hits) or attempt == _ATTEMPTS:
+            return hits, messages, more
     raise AssertionError("the last attempt returns")
 
 
@@ -106,7 +118,8 @@ def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[T
                 places = [(n, known.at_number(n)) for n in numbers]
             here = [(n, row) for n, row in places if row is not None]
             for (n, row), message in zip(here, journal.read([row for _, row in here]), strict=True):
-                yield (n, *columns_of(searchable(message), None, pk)), row
+                words, more, owner = columns_of(searchable(message), None, pk)
+                yield (n, words, more, owner, len(words.split())), row
 
 
 def restart(tenant: Tenant) -> None:
@@ -120,16 +133,11 @@ def restart(tenant: Tenant) -> None:
 
 def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> list[IndexHit]:
     """Returns the newest matches, up to one more than the limit."""
-    owner = None
-    if lookup.conversation_id is not None:
-        only = rows.load(connection, names.escape(lookup.conversation_id))
-        head = only.state.conversation_state if only and only.state.is_live else None
-        if only is None or head is None or not rules.is_visible(head.conversation, context):
-            return []
-        head.branch(lookup.branch)  # raises if the branch does not exist
-        owner = conversation_term(only.pk)
-    values: list[Any] = [expression(lookup.query, owner)]
-    sql = _sql(_filters(context, lookup, values))
+    owner = owner_of(connection, context, lookup)
+    if owner is None:
+        return []
+    values: list[Any] = [expression(lookup.query, owner or None)]
+    sql = _sql(filters(context, lookup, values))
     home_of = BranchFilter(context, lookup).home
     found = (
         IndexHit(row[0], row[6], row[4], home) for row in connection.execute(sql, values) if (home := home_of(row))
@@ -137,7 +145,19 @@ def _hits(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> l
     return list(islice(found, lookup.limit + 1))
 
 
-def _filters(context: Context, lookup: Lookup, values: list[Any]) -> str:
+def owner_of(connection: sqlite3.Connection, context: Context, lookup: Lookup) -> str | None:
+    """Returns the term of the conversation that is searched, nothing for all; None if it does not exist."""
+    if lookup.conversation_id is None:
+        return ""
+    only = rows.load(connection, names.escape(lookup.conversation_id))
+    head = only.state.conversation_state if only and only.state.is_live else None
+    if only is None or head is None or not rules.is_visible(head.conversation, context):
+        return None
+    head.branch(lookup.branch)  # raises if the branch does not exist
+    return conversation_term(only.pk)
+
+
+def filters(context: Context, lookup: Lookup, values: list[Any]) -> str:
     """Builds conditions on a message and its conversation from constant fragments only."""
     sql = ""
     for ids, column in ((lookup.roles, "m.role"), (lookup.participant_ids, "m.participant")):

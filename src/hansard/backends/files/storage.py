@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hansard.analysis import Lookup, Matches
-from hansard.backends.files import backup, check, maintenance, names, read, search, tenant_data
+from hansard.analysis import Lookup, Matches, Ranking
+from hansard.backends.files import backup, check, maintenance, names, rank, read, search, tenant_data
 from hansard.backends.files.disk import map_errors
 from hansard.backends.files.index import IndexFailure
 from hansard.backends.files.journals import ConversationMoving
@@ -173,6 +173,9 @@ class FilesStorage:
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         return await self._run(search.search, self._tenant(context), context, lookup)
+
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        return await self._run(rank.rank, self._tenant(context), context, lookup)
 
     async def catch_up(self) -> None:
         for tenant in await self._run(maintenance.tenants, self.common):

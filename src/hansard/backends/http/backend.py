@@ -199,6 +199,7 @@ class HttpBackend:
     list_tenants = asking(Backend.list_tenants)
     delete_tenant = asking(Backend.delete_tenant)
     search = asking(Index.search)
+    rank = asking(Index.rank)
 
     async def stats(self, tenant: str | None) -> Stats:
         found: Stats = await self._ask("stats", _call("stats", tenant), _of_tenant(tenant))

@@ -126,7 +126,7 @@ def _entries(tenant: str, found: Sequence[Row]) -> list[Row]:
         except Corrupt:
             continue
         vector = lexemes.vector_of(message, lexemes.owners(tenant, conversation, user_id))
-        made.append((conversation, segment, seq, mark, user_id, created_at, vector.loose, vector.text))
+        made.append((conversation, segment, seq, mark, user_id, created_at, vector.loose, vector.text, vector.words))
     return made
 
 
@@ -239,12 +239,11 @@ async def check_conversation(
     if gone:
         problems.append(Problem(where, f"{gone} messages in the search index are gone: run `hansard reindex`"))
     belongs_to = lexemes.owners(tenant, id, user_id)
+    vectors = {place: lexemes.vector_of(message, belongs_to) for place, message in there.items() if known.get(place)}
     expected = [
-        (*place, to_micros(message.created_at), lexemes.vector_of(message, belongs_to).text)
-        for place, message in there.items()
-        if known.get(place)
+        (*place, to_micros(there[place].created_at), vector.text, vector.words) for place, vector in vectors.items()
     ]
-    for segment, seq in await link.all("other_terms", tenant, id, *rows.columns(expected, 4)) if expected else []:
+    for segment, seq in await link.all("other_terms", tenant, id, *rows.columns(expected, 5)) if expected else []:
         what = f"the search index has other words than message {there[segment, seq].id!r}: run `hansard reindex`"
         problems.append(Problem(where, what))
     return problems

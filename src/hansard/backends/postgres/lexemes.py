@@ -43,6 +43,8 @@ class Vector(Struct, frozen=True, gc=False):
 
     text: str
     loose: bool
+    words: int
+    """The length of the text."""
 
 
 class Expression(Struct, frozen=True, gc=False):
@@ -86,16 +88,17 @@ def owners(tenant: str, conversation_id: str, user_id: str | None) -> list[str]:
 def vector_of(message: Message, belongs_to: Sequence[str]) -> Vector:
     """Returns the terms of a message, and those of its owners."""
     words, more = columns(searchable(message))
+    length = len(words.split())
     places = _places(words.split(), more.split())
     if places is not None and _size(places.items()) <= MOST_BYTES:
         texts = [f"{_quoted(term)}:{','.join(map(str, at))}" for term, at in places.items()]
-        return Vector(" ".join([*texts, *map(_quoted, belongs_to)]), loose=False)
+        return Vector(" ".join([*texts, *map(_quoted, belongs_to)]), loose=False, words=length)
     terms = dict.fromkeys(term[:LONGEST] for term in (*words.split(), *more.split()))
     if _size((term, ()) for term in terms) > MOST_BYTES:
         terms = dict.fromkeys(_BEGINNING + term[:_CUT] for term in terms)
     if _size((term, ()) for term in terms) > MOST_BYTES:
         terms = {ANY: None}
-    return Vector(" ".join(map(_quoted, (*terms, *belongs_to, LOOSE))), loose=True)
+    return Vector(" ".join(map(_quoted, (*terms, *belongs_to, LOOSE))), loose=True, words=length)
 
 
 def _places(words: Sequence[str], more: Sequence[str]) -> dict[str, list[int]] | None:

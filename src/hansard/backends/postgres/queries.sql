@@ -605,8 +605,8 @@ WITH state AS MATERIALIZED (
     JOIN hansard.conversations c ON c.tenant = $1 AND c.id = held.id AND c.stamp = held.stamp
 ), given AS MATERIALIZED (
     SELECT t.* FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::boolean[],
-        $11::text[])
-    AS t (conversation, line, seq, mark, user_id, created_at, loose, terms)
+        $11::text[], $12::integer[])
+    AS t (conversation, line, seq, mark, user_id, created_at, loose, terms, words)
     JOIN calm ON calm.id = t.conversation AND calm.user_id IS NOT DISTINCT FROM t.user_id
     JOIN hansard.search_queue q
         ON q.tenant = $1 AND q.conversation = t.conversation AND q.line = t.line AND q.seq = t.seq
@@ -614,10 +614,11 @@ WITH state AS MATERIALIZED (
         ON m.tenant = $1 AND m.conversation = t.conversation AND m.line = t.line AND m.seq = t.seq AND m.xmin::text = t.mark
     FOR UPDATE OF q SKIP LOCKED
 ), indexed AS (
-    INSERT INTO hansard.search (tenant, conversation, line, seq, created_at, loose, terms)
-    SELECT $1, conversation, line, seq, created_at, loose, terms::tsvector FROM given ORDER BY conversation, line, seq
+    INSERT INTO hansard.search (tenant, conversation, line, seq, created_at, loose, terms, words)
+    SELECT $1, conversation, line, seq, created_at, loose, terms::tsvector, words FROM given
+    ORDER BY conversation, line, seq
     ON CONFLICT (tenant, conversation, line, seq) DO UPDATE
-    SET created_at = excluded.created_at, loose = excluded.loose, terms = excluded.terms
+    SET created_at = excluded.created_at, loose = excluded.loose, terms = excluded.terms, words = excluded.words
 ), done AS (
     DELETE FROM hansard.search_queue q USING given
     WHERE q.tenant = $1 AND q.conversation = given.conversation AND q.line = given.line AND q.seq = given.seq
@@ -699,10 +700,11 @@ UNION ALL
 SELECT line, seq, false FROM hansard.search_queue WHERE tenant = $1 AND conversation = $2;
 
 -- other_terms --
--- The messages that are indexed with other terms or another time.
-SELECT s.line, s.seq FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[]) AS t (line, seq, created_at, terms)
+-- The messages that are indexed with other terms, another length or another time.
+SELECT s.line, s.seq FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[])
+AS t (line, seq, created_at, terms, words)
 JOIN hansard.search s ON s.tenant = $1 AND s.conversation = $2 AND s.line = t.line AND s.seq = t.seq
-WHERE s.terms <> t.terms::tsvector OR s.created_at <> t.created_at;
+WHERE s.terms <> t.terms::tsvector OR s.words <> t.words OR s.created_at <> t.created_at;
 
 -- conversations_by_id --
 -- Conversations, without their branches.

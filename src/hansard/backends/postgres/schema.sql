@@ -168,7 +168,8 @@ CREATE TABLE hansard.usage (
 
 -- The search index. `terms` are those of `hansard.analysis`: words with their places, other ways to write them at places
 -- of their own, and, behind U+0002, whom the message belongs to. `loose` says that they tell less than the message:
--- whoever finds it has to look at the message itself. It is filled behind the appends, from `search_queue`.
+-- whoever finds it has to look at the message itself. `words` is the length of the text. It is filled behind the appends,
+-- from `search_queue`.
 CREATE TABLE hansard.search (
     tenant text COLLATE "C" NOT NULL,
     conversation text COLLATE "C" NOT NULL,
@@ -177,6 +178,7 @@ CREATE TABLE hansard.search (
     created_at bigint NOT NULL,
     loose boolean NOT NULL,
     terms tsvector NOT NULL,
+    words integer NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, conversation, line, seq)
 );
 

@@ -35,8 +35,6 @@ _WALKED_EACH = 10
 _SORTED = 5000
 """Hits of the terms that are sorted; `_SORTED_EACH` as many for each wanted one."""
 _SORTED_EACH = 40
-_LOOKED_AT = 20_000
-"""Hits that are checked one by one, if the lexemes cannot represent the query."""
 _LONG = 1_000_000
 """Bytes of bodies that are checked on the event loop; more go to a thread."""
 
@@ -62,7 +60,7 @@ class PostgresSearch:
         most = _most(size)
         walked = 0 if lookup.conversation_id is not None else _walked(size)
         given = (self.context, lookup, self.expression.text, size, walked, most)
-        found = await self._fetch(*search_sql.select_quick(*given))
+        found = await self.fetch(*search_sql.select_quick(*given))
         state = found[0] if found else None
         check_version(state[0] if state else None)
         if state is None or state[1] or state[2] > most:
@@ -74,7 +72,7 @@ class PostgresSearch:
             if row[search_sql.CONVERSATION] not in self._homes:
                 self._homes[row[search_sql.CONVERSATION]] = rows.conversation_of(row[search_sql.WIDTH :], "the search")
         page.sort(key=_position, reverse=True)
-        made = await _in_thread_if_large(self._made, page[: lookup.limit])
+        made = await _in_thread_if_large(self.matches_of, page[: lookup.limit])
         return Matches(made, len(page) > lookup.limit, True)
 
     async def run(self, tail: int) -> Matches:
@@ -86,12 +84,11 @@ class PostgresSearch:
             entry.state.branch(lookup.branch)  # raises for an unknown branch
         wanted = lookup.limit + 1
         in_tail = await self._look_at_tail(tail, wanted)
-        indexed, complete = await self._walk(wanted)
-        found = in_tail + indexed
+        found = in_tail + await self._walk(wanted)
         found.sort(key=_position, reverse=True)
-        await self._find_homes(found[: lookup.limit])
-        made = await _in_thread_if_large(self._made, found[: lookup.limit])
-        return Matches(made, len(found) > lookup.limit, complete)
+        await self.find_homes(found[: lookup.limit])
+        made = await _in_thread_if_large(self.matches_of, found[: lookup.limit])
+        return Matches(made, len(found) > lookup.limit)
 
     def _owner(self) -> str:
         tenant, user = self.context.tenant, self.user
@@ -99,29 +96,29 @@ class PostgresSearch:
             return lexemes.of_conversation(tenant, self.lookup.conversation_id)
         return lexemes.of_tenant(tenant) if user is None else lexemes.of_user(tenant, user)
 
-    async def _fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
+    async def fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         return await self.link.fetch(self.link.in_schema(sql), values)
 
-    def _made(self, found: Iterable[Row]) -> list[Match]:
-        return [Match(self._homes[row[search_sql.CONVERSATION]], _message(row)) for row in found]
+    def matches_of(self, found: Iterable[Row]) -> list[Match]:
+        return [Match(self._homes[row[search_sql.CONVERSATION]], message_of(row)) for row in found]
 
     # The tail
 
     async def _look_at_tail(self, size: int, wanted: int) -> list[Row]:
         """Returns the newest matches of the tail."""
         found: list[Row] = []
-        async for page in self._tail(size):
+        async for page in self.tail(size):
             matching = await self._matching(page)
             if self.lookup.metadata:
-                await self._find_homes(matching)
-            found = nlargest(wanted, [*found, *filter(self._is_asked_for, matching)], key=_position)
+                await self.find_homes(matching)
+            found = nlargest(wanted, [*found, *filter(self.is_asked_for, matching)], key=_position)
         return found
 
-    async def _tail(self, size: int) -> AsyncIterator[list[Row]]:
+    async def tail(self, size: int) -> AsyncIterator[list[Row]]:
         """Yields the tail page by page, however long it is."""
         sql, values = search_sql.select_tail(self.context, self.lookup)
         if size <= TAIL:
-            yield await self._fetch(sql, values) if size else []
+            yield await self.fetch(sql, values) if size else []
             return
         page: list[Row] = []
         length = 0
@@ -142,36 +139,33 @@ class PostgresSearch:
 
         return await _in_thread_if_large(matching, found)
 
-    def _is_asked_for(self, row: Row) -> bool:
+    def is_asked_for(self, row: Row) -> bool:
         lookup, created_at = self.lookup, row[search_sql.CREATED_AT]
         return (
             (lookup.since is None or created_at >= to_micros(lookup.since))
             and (lookup.until is None or created_at < to_micros(lookup.until))
             and (lookup.below is None or _position(row) < lookup.below)
-            and self._is_home(row[search_sql.CONVERSATION])
+            and self.is_home(row[search_sql.CONVERSATION])
         )
 
     # The index
 
-    async def _walk(self, wanted: int) -> tuple[list[Row], bool]:
-        """Returns the newest matches of the index, and whether these are all."""
+    async def _walk(self, wanted: int) -> list[Row]:
+        """Returns the newest matches of the index."""
         found: list[Row] = []
-        below, looked_at, size = self.lookup.below, 0, wanted
+        below, size = self.lookup.below, wanted
         while len(found) < wanted:
             page = await self._page(below, size)
-            looked_at += len(page)
-            await self._find_homes(page)
+            await self.find_homes(page)
             found += await self._sifted(page)
             if len(page) < size:
-                return found, True
-            if looked_at >= _LOOKED_AT:
-                return found, False
+                break
             below, size = _position(page[-1]), min(2 * size, 1000)
-        return found, True
+        return found
 
     async def _sifted(self, page: list[Row]) -> list[Row]:
         """Applies the conditions that SQL cannot: metadata of conversations, and messages whose terms are inexact."""
-        page = [row for row in page if self._is_home(row[search_sql.CONVERSATION])]
+        page = [row for row in page if self.is_home(row[search_sql.CONVERSATION])]
         doubtful = [row for row in page if row[search_sql.LOOSE] or not self.expression.exact]
         if not doubtful:
             return page
@@ -184,26 +178,29 @@ class PostgresSearch:
         given = (self.context, self.lookup, self.expression.text, below, size)
         if not self.walled:
             if self.lookup.conversation_id is None:
-                page = await self._fetch(*search_sql.select_walked(*given, _walked(size)))
+                page = await self.fetch(*search_sql.select_walked(*given, _walked(size)))
                 if len(page) == size:
                     return page
             most = _most(size)
-            counted = await self._fetch(*search_sql.select_sorted(*given, most))
+            counted = await self.fetch(*search_sql.select_sorted(*given, most))
             if counted[0][0] <= most:
                 return [row[1:] for row in counted if row[1] is not None]
         # Behind the second wall PostgreSQL does not use the index of terms: it would have to read those of other
         # tenants.
-        return await self._fetch(*search_sql.select_walked(*given, None))
+        return await self.fetch(*search_sql.select_walked(*given, None))
 
     # Conversations
 
-    async def _find_homes(self, found: Iterable[Row]) -> None:
-        ids = {row[search_sql.CONVERSATION] for row in found} - self._homes.keys()
-        if ids:
-            for row in await self.link.all("conversations_by_id", self.context.tenant, sorted(ids)):
+    async def find_homes(self, found: Iterable[Row]) -> None:
+        await self.find_conversations({row[search_sql.CONVERSATION] for row in found})
+
+    async def find_conversations(self, ids: set[str]) -> None:
+        missing = sorted(ids - self._homes.keys())
+        if missing:
+            for row in await self.link.all("conversations_by_id", self.context.tenant, missing):
                 self._homes[row[0]] = rows.conversation_of(row, "the search")
 
-    def _is_home(self, id: str) -> bool:
+    def is_home(self, id: str) -> bool:
         """Returns whether a conversation has the requested metadata."""
         return not self.lookup.metadata or rules.has_metadata(self._homes[id], self.lookup.metadata)
 
@@ -226,13 +223,22 @@ async def search(
 
     Calls `note_tail` if there is one.
     """
+    tail = await tail_of(link, context.tenant, note_tail, any_tail=any_tail)
+    return None if tail is None else await PostgresSearch(link, context, lookup, walled=walled).run(tail)
+
+
+async def tail_of(
+    link: PostgresConnection, tenant: str, note_tail: Callable[[str], None], *, any_tail: bool
+) -> int | None:
+    """Returns the length of the tail; None if it must be indexed first. `FormatMismatch` for an unusable index."""
     most = _ANY_TAIL if any_tail else TAIL
-    state = await link.one("search_state", context.tenant, most + 1)
+    state = await link.one("search_state", tenant, most + 1)
     check_version(state[0] if state else None)
     assert state is not None
     if state[1]:
-        note_tail(context.tenant)
-    return None if state[1] > most else await PostgresSearch(link, context, lookup, walled=walled).run(state[1])
+        note_tail(tenant)
+    size: int = state[1]
+    return None if size > most else size
 
 
 def check_version(found: int | None) -> None:
@@ -256,12 +262,12 @@ def _position(row: Row) -> Position:
     return row[search_sql.CREATED_AT], row[search_sql.SEQ], row[search_sql.CONVERSATION]
 
 
-def _message(row: Row) -> Message:
+def message_of(row: Row) -> Message:
     return rows.message_of(row, row[search_sql.CONVERSATION])
 
 
 def _has(row: Row, query: Query, sieve: Sieve) -> bool:
-    text = searchable(_message(row))
+    text = searchable(message_of(row))
     return sieve.passes(text) and query.matches(analyse(text))
 
 

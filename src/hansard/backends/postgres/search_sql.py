@@ -94,6 +94,38 @@ class Statement:
             if names is not None:
                 yield f" AND {column} = ANY({self.value([rows.escaped(name) for name in sorted(names)], 'text[]')})"
 
+    def homes(self) -> str:
+        """The conversations of `found` that are searched, with the segments of their branch."""
+        branch = "c.branch" if self.lookup.branch is None else self.value(self.lookup.branch, "text")
+        return (
+            f"SELECT d.conversation, b.line, b.lines, b.uptos FROM (SELECT DISTINCT conversation FROM found) AS d "
+            f"CROSS JOIN LATERAL (SELECT branch FROM hansard.conversations WHERE tenant = $1 AND id = d.conversation"
+            f"{''.join(self._conversation())} OFFSET 0) AS c "
+            f"CROSS JOIN LATERAL (SELECT line, lines, uptos FROM hansard.branches WHERE tenant = $1 "
+            f"AND conversation = d.conversation AND id = {branch} OFFSET 0) AS b"
+        )
+
+    def searched(self) -> str:
+        """The conditions that a row `s` is on the branch of its home `h`, and passes the filters."""
+        on_branch = (
+            "(h.line = s.line OR EXISTS (SELECT 1 FROM unnest(h.lines, h.uptos) AS part (line, upto) "
+            "WHERE part.line = s.line AND s.seq <= part.upto))"
+        )
+        conditions = "".join(self._message())
+        filters = (
+            f" AND EXISTS (SELECT 1 FROM hansard.messages WHERE tenant = $1 AND conversation = s.conversation "
+            f"AND line = s.line AND seq = s.seq{conditions})"
+        )
+        return ("true" if self.lookup.all_branches else on_branch) + (filters if conditions else "")
+
+    def posted(self, terms: str, most: int | None, *, walled: bool) -> str:
+        """The rows with the terms, up to a bound. See `found` for the form of the conditions."""
+        columns = f"tenant = $1{self.between(None)}{self.owned()}"
+        return (
+            f"SELECT conversation, line, seq, created_at, loose, words FROM hansard.search WHERE {self.terms(terms)} "
+            f"AND {columns if walled else f'({columns}) IS TRUE'} LIMIT {self.number(most)}"
+        )
+
     def walked(
         self, terms: str, below: Position | None, limit: int, walked: int | None, condition: str = "true"
     ) -> str:
@@ -194,3 +226,48 @@ def select_tail(context: Context, lookup: Lookup) -> tuple[str, list[Any]]:
         f"WHERE tenant = $1{one.owned()} OFFSET 0) AS s {one.joined()}"
     )
     return sql, one.values
+
+
+def select_postings(context: Context, lookup: Lookup, terms: str, *, walled: bool) -> tuple[str, list[Any]]:
+    """The messages with the terms."""
+    one = Statement(context, lookup)
+    sql = (
+        f"WITH found AS MATERIALIZED ({one.posted(terms, None, walled=walled)}), "
+        f"homes AS MATERIALIZED ({one.homes()}) "
+        f"SELECT s.conversation, s.line, s.seq, s.words, s.created_at, s.loose FROM found AS s "
+        f"JOIN homes AS h ON h.conversation = s.conversation WHERE {one.searched()}"
+    )
+    return sql, one.values
+
+
+def count_postings(context: Context, lookup: Lookup, terms: str, most: int, *, walled: bool) -> tuple[str, list[Any]]:
+    """How many of the first rows with the terms are searched, how many those rows are, and whether some are loose."""
+    one = Statement(context, lookup)
+    sql = (
+        f"WITH found AS MATERIALIZED ({one.posted(terms, most, walled=walled)}), "
+        f"homes AS MATERIALIZED ({one.homes()}) "
+        f"SELECT (SELECT count(*) FROM found AS s JOIN homes AS h ON h.conversation = s.conversation "
+        f"WHERE {one.searched()}), (SELECT count(*) FROM found), (SELECT coalesce(bool_or(loose), false) FROM found)"
+    )
+    return sql, one.values
+
+
+def select_places(
+    context: Context, lookup: Lookup, conversations: list[str], lines: list[int], seqs: list[int]
+) -> tuple[str, list[Any]]:
+    """The messages at these places, if they are searched."""
+    one = Statement(context, lookup)
+    places = (
+        f"unnest({one.value(conversations, 'text[]')}, {one.value(lines, 'bigint[]')}, {one.value(seqs, 'bigint[]')})"
+    )
+    sql = (
+        f"SELECT {_COLUMNS} FROM (SELECT conversation, line, seq, true AS loose FROM {places} "
+        f"AS place (conversation, line, seq) OFFSET 0) AS s {one.joined()}"
+    )
+    return sql, one.values
+
+
+def select_lines(context: Context, conversations: list[str]) -> tuple[str, list[Any]]:
+    """The segments of conversations."""
+    sql = "SELECT conversation, line, lines FROM hansard.branches WHERE tenant = $1 AND conversation = ANY($2::text[])"
+    return sql, [context.tenant, conversations]

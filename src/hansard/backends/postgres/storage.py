@@ -6,13 +6,13 @@ a conversation run in a transaction that holds its lock (`transaction`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from hansard.analysis import Lookup, Matches
-from hansard.backends.postgres import answers, index, maintenance, read, schema, search, tenant_data
+from hansard.analysis import Lookup, Matches, Ranking
+from hansard.backends.postgres import answers, index, maintenance, rank, read, schema, search, tenant_data
 from hansard.backends.postgres.append import Appender
 from hansard.backends.postgres.connection import connect
 from hansard.backends.postgres.engine import PostgresEngine, Work
@@ -195,7 +195,14 @@ class PostgresStorage:
         quick = await self.engine.read(context.tenant, partial(search.search_quickly, **given))
         if quick is not None:
             return quick
-        look = partial(search.search, **given, note_tail=self.filler.note_left)
+        return await self._look(context, partial(search.search, **given, note_tail=self.filler.note_left))
+
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self.engine.is_walled}
+        return await self._look(context, partial(rank.rank, **given, note_tail=self.filler.note_left))
+
+    async def _look(self, context: Context, look: Callable[..., Coroutine[Any, Any, T | None]]) -> T:
+        """Runs a search, after indexing a long tail."""
         for _ in range(_ATTEMPTS):
             found = await self.engine.read(context.tenant, look, snapshot=True)
             if found is not None:

@@ -48,6 +48,11 @@ def expression(query: Query, owner: str | None) -> str:
     return _and(wanted, owner)
 
 
+def clause_expression(query: Query, clause: Clause, owner: str | None) -> str:
+    """Finds the matches of a query that have this one of its clauses."""
+    return f"({expression(query, owner)}) AND ({_clause(clause)})"
+
+
 def _and(wanted: str, owner: str | None) -> str:
     return wanted if owner is None else f'(owner: "{owner}") AND ({wanted})'
 

@@ -124,9 +124,12 @@ class IndexAudit:
 
     def add(self, pk: int, user_id: str | None) -> None:
         """Adds the terms that the messages of a conversation should have."""
+        lengths: dict[int, int] = dict(self._connection.execute(QUERIES["search_lengths"], (pk,)))
         for entry, *row in self._connection.execute(QUERIES["indexed_of_conversation"], (pk,)):
             columns = columns_of(index.text_of(row), user_id, pk)
-            value = 0
+            # A wrong length counts as a wrong word. One that is missing is reported as not listed.
+            words = index.length_of(columns[0])
+            value = words - lengths.get(entry, words)
             for weight, text in zip(_WEIGHTS.values(), columns, strict=True):
                 terms = text.split()
                 value += weight * sum(map(mul, map(hash, terms), count(1)))
@@ -193,7 +196,7 @@ class IndexAudit:
         None if none is listed.
         """
         found: tuple[int, str, str, str] | None = self._connection.execute(
-            QUERIES["message_of_search_entry"], (entry & index.N_MASK, entry)
+            QUERIES["message_of_search_entry"], (entry,)
         ).fetchone()
         return found
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from operator import index
+from operator import index, itemgetter
 from typing import Any
 
 from msgspec import Struct
@@ -31,8 +31,16 @@ SHORT_PASS = 200
 """Messages of one pass when idle: a caller that arrives meanwhile waits for that long."""
 LONG_PASS = 5000
 """Messages of one pass when a caller waits for the index: fewer and larger passes cost less."""
-N_BITS = 40
-N_MASK = (1 << N_BITS) - 1
+_TENANT_SHIFT = 43
+_ENTRY_MASK = (1 << _TENANT_SHIFT) - 1
+_SLOT_BITS = 10
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
+_SECOND = 20
+"""Bits of the microseconds in a slot, which is about a second. There are slots until the year 2255."""
+_LAST_SLOT = (1 << 33) - (1 << 21)
+"""The slot of later times. Those after it are for what did not fit into earlier ones."""
+_ALWAYS = 1 << 60
+"""A lag longer than all times."""
 _CLEANED = 64
 """Pages of the index that a deletion merges, a few times, to be physically gone; beyond that, `purge` does it."""
 _MERGES = 4
@@ -85,10 +93,10 @@ def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] 
 
 @decodes
 def _range_of(row: Row) -> tuple[int, int]:
-    first = row[0] << N_BITS
+    first = row[0] << _TENANT_SHIFT
     if not 0 <= first < 1 << 63:
         raise ValueError(f"no tenant of the search index has the number {row[0]}")
-    return first, first | N_MASK
+    return first, first | _ENTRY_MASK
 
 
 def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], most: int) -> int:
@@ -117,27 +125,88 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     found = writer.run("to_index", state.indexed, limit).fetchall()
     if not found:
         return 0
-    latest, lag = state.latest, state.lag
-    entries, places = [], []
+    entries, listed, places = [], [], []
     here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
-    tenants = {tenant: _tenant(writer, tenant) << N_BITS for tenant in {row[1] for row in here}}
+    tenants = {tenant: _tenant(writer, tenant) for tenant in {row[1] for row in here}}
+    slots = _Slots(writer, state.lag)
     owner = lru_cache(64)(owner_terms)
-    for row in here:
-        n, tenant, user_id, conversation, key, *_, created_at, _ = row
-        entry = tenants[tenant] | n
+    for row in sorted(here, key=itemgetter(-2)):
+        _, tenant, user_id, conversation, key, *_, created_at, _ = row
+        entry = slots.take(tenants[tenant], created_at)
         words, more = columns(text_of(row[4:]))
         entries.append((entry, words, more, owner(user_id, conversation)))
+        listed.append((entry, key, length_of(words)))
         places.append((key, entry))
-        if created_at > latest:
-            latest = created_at
-        elif latest - created_at > lag:
-            lag = latest - created_at
     # In the order of their numbers: FTS5 then inserts them in one pass.
     writer.connection.executemany(QUERIES["add_search_entry"], sorted(entries))
+    writer.connection.executemany(QUERIES["list_search_entry"], sorted(listed))
     writer.connection.executemany(QUERIES["add_search_place"], sorted(places))
-    writer.run("save_search_state", VERSION, found[-1][0], latest, lag)
+    writer.run("save_search_state", VERSION, found[-1][0], state.latest, slots.lag)
+    writer.run("delete_indexed_rows", found[-1][0])
     left: int = (state.last or 0) - found[-1][0]
     return max(0, left)
+
+
+class _Slots:
+    """Numbers for new entries, in the order of time: a slot holds those of a second, and what did not fit before."""
+
+    def __init__(self, writer: SqliteWriter, lag: int) -> None:
+        self.lag = lag
+        self._writer = writer
+        self._free: dict[int, tuple[int, int]] = {}
+        """The next number of each slot, and the time of its newest message."""
+        self._next: dict[int, int] = {}
+        """For a full slot, the first one after it that may have room."""
+
+    def take(self, tenant: int, created_at: int) -> int:
+        first = tenant << (_TENANT_SHIFT - _SLOT_BITS) | _slot(created_at)
+        slot = first
+        while (free := self._free_in(slot))[0] > _SLOT_MASK:
+            slot = self._next[first] = self._next.get(slot, slot + 1)
+        number, newest = free
+        self._free[slot] = number + 1, max(newest, created_at)
+        self.lag = max(self.lag, newest - created_at)
+        if not 0 <= created_at >> _SECOND < _LAST_SLOT:
+            self.lag = _ALWAYS
+        elif slot > first:
+            self.lag = max(self.lag, _end_of(slot) - created_at)
+        return slot << _SLOT_BITS | number
+
+    def _free_in(self, slot: int) -> tuple[int, int]:
+        if slot not in self._free:
+            first = slot << _SLOT_BITS
+            row = self._writer.run("search_slot", first, first | _SLOT_MASK).fetchone()
+            self._free[slot] = _free_after(row)
+        return self._free[slot]
+
+
+@decodes
+def _free_after(row: Row) -> tuple[int, int]:
+    last, newest = row
+    return (0, -_ALWAYS) if last is None else ((last & _SLOT_MASK) + 1, index(newest))
+
+
+def _slot(created_at: int) -> int:
+    return min(max(created_at >> _SECOND, 0), _LAST_SLOT)
+
+
+def _end_of(slot: int) -> int:
+    return ((slot & (_ENTRY_MASK >> _SLOT_BITS)) + 1) << _SECOND
+
+
+def narrowed(between: tuple[int, int], since: int | None, until: int | None, lag: int) -> tuple[int, int]:
+    """Returns the part of a tenant's entries that has every message from `since` to `until`."""
+    first, last = between
+    if until is not None and until + lag < _LAST_SLOT << _SECOND:
+        last = first | _slot(until + lag) << _SLOT_BITS | _SLOT_MASK
+    if since is not None:
+        first |= _slot(since) << _SLOT_BITS
+    return first, last
+
+
+def length_of(words: str) -> int:
+    """Returns the number of words in a column."""
+    return len(words.split())
 
 
 def index_many(writer: SqliteWriter) -> int:
@@ -172,6 +241,7 @@ def empty(writer: SqliteWriter) -> None:
     writer.flush()
     writer.run("empty_search")
     writer.run("empty_search_places")
+    writer.run("empty_search_entries")
     writer.run("empty_search_rows")
     writer.run("refill_search_rows")
     writer.run("save_search_state", VERSION, 0, -(1 << 63) + 1, 0)
@@ -189,7 +259,9 @@ def change(writer: SqliteWriter, key: int, before: Message, after: Message) -> N
     old, new = searchable(before), searchable(after)
     entry, user_id, conversation = place
     if old != new and _take_out(writer, entry, old, user_id, conversation):
-        writer.run("add_search_entry", entry, *columns_of(new, user_id, conversation))
+        words, *others = columns_of(new, user_id, conversation)
+        writer.run("add_search_entry", entry, words, *others)
+        writer.run("change_search_entry", length_of(words), entry)
 
 
 def remove(writer: SqliteWriter, above: int, below: int) -> None:
@@ -199,7 +271,7 @@ def remove(writer: SqliteWriter, above: int, below: int) -> None:
         return
     for entry, user_id, conversation, *row in found:
         _take_out(writer, entry, text_of(row), user_id, conversation)
-        writer.run("delete_search_row", entry & N_MASK)
+        writer.run("delete_search_entry", entry)
     writer.run("delete_search_places", above, below)
 
 
@@ -255,7 +327,7 @@ def check(connection: sqlite3.Connection, tenant: str | None) -> Iterator[Proble
     if not state.is_ours:
         yield Problem("search index", "it was built by another version: run `hansard reindex`")
         return
-    given = (tenant, state.indexed, N_MASK)
+    given = (tenant, state.indexed)
     for id, owner, conversation in connection.execute(QUERIES["not_listed_for_search"], given):
         yield Problem(f"{owner}/{conversation}", f"message {id!r} is not in the search index: run `hansard reindex`")
     gone = connection.execute(QUERIES["listed_but_gone"]).fetchall()

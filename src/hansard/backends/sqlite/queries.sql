@@ -362,13 +362,56 @@ WHERE p.message > ? AND p.message < ? ORDER BY p.entry;
 SELECT p.entry, m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
 FROM messages m JOIN search_places p ON p.message = m.key WHERE m.conversation = ? ORDER BY p.entry;
 
+-- search_lengths --
+-- The lengths of a conversation's messages that the index has.
+SELECT p.entry, e.words FROM messages m JOIN search_places p ON p.message = m.key
+JOIN search_entries e ON e.entry = p.entry WHERE m.conversation = ?;
+
 -- delete_search_places --
 -- Deletes the places in the index of a run of messages.
 DELETE FROM search_places WHERE message > ? AND message < ?;
 
--- delete_search_row --
--- Deletes the row of a message that is no longer indexed. The last row stays, so that its number is never reused.
-DELETE FROM search_rows WHERE n = ? AND n < (SELECT max(n) FROM search_rows);
+-- delete_search_entry --
+-- Deletes the entry of a message that is no longer indexed.
+DELETE FROM search_entries WHERE entry = ?;
+
+-- delete_indexed_rows --
+-- Deletes the rows of messages that are indexed now. The last row stays, so that its number is never reused.
+DELETE FROM search_rows WHERE n <= ? AND n < (SELECT max(n) FROM search_rows);
+
+-- list_search_entry --
+-- Stores which message an entry belongs to, and its length.
+INSERT INTO search_entries (entry, message, words) VALUES (?, ?, ?);
+
+-- change_search_entry --
+-- Stores the new length of a message.
+UPDATE search_entries SET words = ? WHERE entry = ?;
+
+-- search_slot --
+-- The last entry of a second, and the time of its newest message.
+SELECT max(e.entry), max(m.created_at) FROM search_entries e JOIN messages m ON m.key = e.message
+WHERE e.entry BETWEEN ? AND ?;
+
+-- empty_search_entries --
+-- Deletes all entries.
+DELETE FROM search_entries;
+
+-- has_odd_conversations --
+-- Whether a tenant has conversations of which not every message is searched: those with branches, and those that expire.
+SELECT EXISTS (SELECT 1 FROM conversations WHERE tenant = t AND expires_at IS NOT NULL) OR EXISTS (
+    SELECT 1 FROM branches b CROSS JOIN conversations c ON c.pk = b.conversation
+    WHERE (b.count IS NOT NULL OR b.path IS NOT NULL) AND c.tenant = t
+) FROM (SELECT ? AS t);
+
+-- positions_by_key --
+-- The positions of messages in results, by a JSON list of keys.
+SELECT m.key, m.created_at, c.id, m.conversation FROM json_each(?) j CROSS JOIN messages m ON m.key = j.value
+CROSS JOIN conversations c ON c.pk = m.conversation;
+
+-- messages_by_key --
+-- Messages by a JSON list of keys.
+SELECT m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra, m.conversation
+FROM json_each(?) j CROSS JOIN messages m ON m.key = j.value;
 
 -- count_search_entries --
 -- The number of entries of a tenant that match, up to a limit.
@@ -382,10 +425,6 @@ SELECT pk FROM search_tenants WHERE tenant = ?;
 -- Adds a tenant to the index.
 INSERT INTO search_tenants (tenant) VALUES (?);
 
--- time_at_search_row --
--- The last message at or before a row, in the order of arrival.
-SELECT r.n, m.created_at FROM search_rows r JOIN messages m ON m.key = r.message
-WHERE r.n <= ? ORDER BY r.n DESC LIMIT 1;
 
 -- delete_search_tenant --
 -- Deletes a tenant without index entries.
@@ -426,14 +465,14 @@ FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
 -- Messages without a row for the index.
 SELECT m.id, c.tenant, c.id FROM messages m JOIN conversations c ON c.pk = m.conversation
 WHERE c.tenant = coalesce(?, c.tenant) AND m.key NOT IN (SELECT message FROM search_rows WHERE n > ?) AND m.key NOT IN (
-    SELECT p.message FROM search_places p JOIN search_rows r ON r.n = p.entry & ? AND r.message = p.message
+    SELECT p.message FROM search_places p JOIN search_entries e ON e.entry = p.entry AND e.message = p.message
 );
 
 -- message_of_search_entry --
 -- The message that an entry of the index belongs to.
-SELECT c.pk, c.tenant, c.id, m.id FROM search_rows r JOIN messages m ON m.key = r.message
+SELECT c.pk, c.tenant, c.id, m.id FROM search_entries e JOIN messages m ON m.key = e.message
 JOIN conversations c ON c.pk = m.conversation JOIN search_places p ON p.message = m.key
-WHERE r.n = ? AND p.entry = ?;
+WHERE e.entry = ? AND p.entry = e.entry;
 
 -- walk_search_terms --
 -- Every term of the index at every position, in the table created for this.

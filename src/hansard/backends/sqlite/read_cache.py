@@ -45,6 +45,7 @@ class ReadConnection(sqlite3.Connection):
         self._ranges: dict[str, tuple[int, int] | None] = {}
         self._pks: dict[tuple[str, str], int | None] = {}
         self._homes: dict[int, ConversationBranch] = {}
+        self._odd: dict[str, bool] = {}
         self.segments: dict[int, int] = {}
         """The segment of the active branch of each cached conversation that never expires."""
         self._rare: set[tuple[int, str]] = set()
@@ -57,7 +58,7 @@ class ReadConnection(sqlite3.Connection):
         if version != self._version:
             self._version = version
             self._state = None
-            for kind in (self._ranges, self._pks, self._homes, self.segments, self._rare):
+            for kind in (self._ranges, self._pks, self._homes, self.segments, self._rare, self._odd):
                 kind.clear()
 
     def state(self) -> IndexState:
@@ -72,6 +73,13 @@ class ReadConnection(sqlite3.Connection):
         except KeyError:
             found = _room(self._ranges)[tenant] = index.entry_range(self, tenant)
             return found
+
+    def has_odd(self, tenant: str) -> bool:
+        """Returns whether not every entry of a tenant is searched: some have branches, or expire."""
+        if tenant not in self._odd:
+            found = self.execute(QUERIES["has_odd_conversations"], (tenant,)).fetchone()
+            _room(self._odd)[tenant] = bool(found[0])
+        return self._odd[tenant]
 
     def pk_of(self, tenant: str, id: str) -> int | None:
         try:

@@ -54,6 +54,7 @@ CREATE TABLE branches (
 ) STRICT;
 
 CREATE UNIQUE INDEX branches_by_id ON branches (conversation, id);
+CREATE INDEX branches_forked ON branches (conversation) WHERE count IS NOT NULL OR path IS NOT NULL;
 
 -- One row a message. key = line << 30 | seq, so that the tail of a line is one run of pages.
 -- `format` is NULL for text; `extra` is JSON of what few messages have; `pinned` is 1 or NULL, and says again what
@@ -154,12 +155,20 @@ CREATE TABLE usage (
     PRIMARY KEY (tenant, day, user_id, agent_id, model)
 ) STRICT, WITHOUT ROWID;
 
--- The search index. Every message gets a row in search_rows when it arrives; those up to search_state.indexed are in
--- `search`, under the entry `tenant << 40 | n`, so that a tenant is a range and the newest have the highest numbers.
+-- The search index. Every message gets a row in search_rows when it arrives, and loses it when it is indexed; the last
+-- row stays, so that no number is used twice. An entry is `tenant << 43 | seconds << 10 | n`, so that a tenant is a range
+-- and the newest have the highest numbers, whenever they arrive.
 -- `search` keeps no text: only terms (see hansard.analysis) and, in `owner`, the conversation and the user.
 CREATE TABLE search_rows (
     n INTEGER PRIMARY KEY,
     message INTEGER NOT NULL
+) STRICT;
+
+-- The message of an entry, and its length.
+CREATE TABLE search_entries (
+    entry INTEGER PRIMARY KEY,
+    message INTEGER NOT NULL,
+    words INTEGER NOT NULL
 ) STRICT;
 
 -- Where in `search` a message is, once it is.
@@ -173,8 +182,8 @@ CREATE TABLE search_tenants (
     tenant TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- One row. `version` of the analysis; `latest` is the highest created_at that is indexed, and `lag` how far behind that
--- a later row has ever been; `unclean` is 1 while deleted terms may still lie in old segments of `search`.
+-- One row. `version` of the analysis; `latest` is no longer used; `lag` is how much newer than a higher entry a lower one
+-- may be; `unclean` is 1 while deleted terms may still lie in old segments of `search`.
 CREATE TABLE search_state (
     one INTEGER PRIMARY KEY,
     version INTEGER NOT NULL,

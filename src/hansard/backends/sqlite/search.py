@@ -16,7 +16,6 @@ from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.backends.shared.full_text import conversation_term, expression, user_term
 from hansard.backends.sqlite import index, read, read_cache, rows
-from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import ConversationBranch, ReadConnection
 from hansard.backends.sqlite.rows import Row, unpack
 from hansard.contract.types import Context, StoredBranch
@@ -25,8 +24,6 @@ from hansard.model import Conversation, Message, to_micros
 
 TAIL = 100
 """Messages of the tail that a search checks one by one; a longer tail is indexed first."""
-_WALKED = 20_000
-"""Hits that one search reads, if filters or times out of order make it read many."""
 _FEW = 100
 """Hits that may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
@@ -34,10 +31,11 @@ _NOTHING = (None,) * 6
 # The columns of a row: those of `tail`, then the conversation, unless it is known.
 _COLUMNS = "m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
 _KEY, _CREATED_AT, _CONVERSATION = 0, 5, 7
+WIDTH = 7
 _OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
 _INDEXED = (
-    f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_rows r ON r.n = (s.rowid & {index.N_MASK}) "
-    "CROSS JOIN messages m ON m.key = r.message {owners} "
+    f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
+    "CROSS JOIN messages m ON m.key = e.message {owners} "
     "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?{more} ORDER BY s.rowid DESC"
 )
 _UNINDEXED = (
@@ -61,17 +59,17 @@ class SqliteSearch:
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.between = connection.entries_of(context.tenant)
         self._homes: dict[int, ConversationBranch | None] = {}
-        self._is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
+        self.is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
         """True if every conversation of the tenant is searched, unless it has expired."""
 
     def find(self) -> Matches:
-        if not self._locate():
+        if not self.locate():
             return Matches([])
         limit = self.lookup.limit
-        found, is_whole = self._found(limit + 1)
-        return Matches(self._made(found[:limit]), len(found) > limit, is_whole)
+        found = self._found(limit + 1)
+        return Matches(self.matches_of(found[:limit]), len(found) > limit)
 
-    def _made(self, found: Sequence[Row]) -> list[Match]:
+    def matches_of(self, found: Sequence[Row]) -> list[Match]:
         if self.home is not None:
             conversation = read_cache.own(self.home.conversation)
             return list(map(Match, repeat(conversation), rows.messages_of(found, conversation.id)))
@@ -84,13 +82,13 @@ class SqliteSearch:
 
     # Where to search
 
-    def _locate(self) -> bool:
+    def locate(self) -> bool:
         """Finds the conversation, if the lookup names one; False if there is nothing to search."""
         id = self.lookup.conversation_id
         if id is None:
             return True
         pk = self.connection.pk_of(self.context.tenant, id)
-        home = None if pk is None else self._home(pk)
+        home = None if pk is None else self.home_of(pk)
         if pk is None or home is None:
             return False
         if self.lookup.branch is not None:
@@ -100,7 +98,7 @@ class SqliteSearch:
         self.pk, self.home = pk, home
         return True
 
-    def _home(self, pk: int) -> ConversationBranch | None:
+    def home_of(self, pk: int) -> ConversationBranch | None:
         """Returns None for a conversation that is not searched."""
         home = self._homes.get(pk, _UNKNOWN)
         if home is _UNKNOWN:
@@ -119,7 +117,7 @@ class SqliteSearch:
 
     def _is_wanted(self, row: Row) -> bool:
         """Returns whether a matching row is on a searched branch, below the position to continue from."""
-        home = self.home or self._home(row[_CONVERSATION])
+        home = self.home or self.home_of(row[_CONVERSATION])
         if home is None:
             return False
         # Most rows are on the branch's own segment; those on others count only as far as the branch shares them.
@@ -135,18 +133,18 @@ class SqliteSearch:
 
     # The index
 
-    def _found(self, wanted: int) -> tuple[list[Row], bool]:
-        """Returns the newest matches, in order; False if the search stopped at its bound."""
+    def _found(self, wanted: int) -> list[Row]:
+        """Returns the newest matches, in order."""
         found = [row for row in self._tail() if self._is_wanted(row)] if self.state.tail else []
         entries = self._entries()
         first: list[Row] = []
         if not found and not self.state.lag and self.lookup.below is None:
             first = entries.fetchmany(wanted)
             if self._are_all(first):
-                return first, True
-        walked = self._walk(chain(first, entries), found, wanted)
+                return first
+        self._walk(chain(first, entries), found, wanted)
         found.sort(key=self._position, reverse=True)
-        return found, walked < _WALKED
+        return found
 
     def _are_all(self, first: list[Row]) -> bool:
         """Returns whether the first entries, whose times are in order, are the result and need no sorting."""
@@ -160,24 +158,23 @@ class SqliteSearch:
         pks = {row[_CONVERSATION] for row in first}
         self.connection.find_homes(pks)
         segments = self.connection.segments
-        if not self._is_open or not segments.keys() >= pks:
-            homes = {pk: self._home(pk) for pk in pks}
+        if not self.is_open or not segments.keys() >= pks:
+            homes = {pk: self.home_of(pk) for pk in pks}
             segments = {pk: home.branch.segment for pk, home in homes.items() if home is not None}
         # Rows of a conversation that is not searched get a segment that does not exist.
         return [row[_KEY] >> rows.SEQ_BITS for row in first] == [segments.get(row[_CONVERSATION], 0) for row in first]
 
-    def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> int:
+    def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> None:
         """Adds entries of the index, from the newest down, until no older one can be among the newest wanted.
 
-        Entries are in the order of arrival, and no entry is newer than an earlier one by more than `lag`. So once
+        Entries are in the order of time, but a lower one may be newer than a higher one by up to `lag`. So once
         enough are found, the walk ends as soon as an entry is older than the last of them by more than the lag.
         """
         times = sorted((row[_CREATED_AT] for row in found), reverse=True)
-        lag, walked = self.state.lag, 0
+        lag = self.state.lag
         in_order = not lag and not found
         for row in entries:
-            walked += 1
-            if walked == _WALKED or (len(times) >= wanted and row[_CREATED_AT] + lag < times[wanted - 1]):
+            if len(times) >= wanted and row[_CREATED_AT] + lag < times[wanted - 1]:
                 break
             if self._is_wanted(row):
                 found.append(row)
@@ -185,21 +182,19 @@ class SqliteSearch:
                     times.append(row[_CREATED_AT])
                 else:
                     insort(times, row[_CREATED_AT], key=neg)
-        return walked
 
     def _entries(self) -> sqlite3.Cursor:
         if self.between is None:
             return self.connection.execute("SELECT 1 WHERE 0")
-        first, last = self.between
-        last = min(last, first + self._newest_entry())
+        first, last = self.range_of(self.between)
         anywhere = expression(self.lookup.query, None)
         if self.pk is None or not self.connection.is_rare(anywhere, self.between):
-            values: list[Any] = [expression(self.lookup.query, self._owner()), first, last]
-            more = _filters(self.lookup, values)
+            values: list[Any] = [expression(self.lookup.query, self.owner()), first, last]
+            more = filters(self.lookup, values)
         else:
             # Selects those of one conversation from a few: faster for rare words.
             values = [anywhere, first, last]
-            more = _filters(self.lookup, values) + self._picked(values)
+            more = filters(self.lookup, values) + self._picked(values)
         owners = _OWNERS if self.lookup.agent_id is not None else ""
         return self.connection.execute(_sql(_INDEXED, self._whose(), owners, more), values)
 
@@ -214,26 +209,18 @@ class SqliteSearch:
             values.append(self.pk)
             return " AND m.conversation = ?"
         values += rows.key_range(branch.segment)
-        return " AND r.message > ? AND r.message < ?"
+        return " AND e.message > ? AND e.message < ?"
 
-    def _newest_entry(self) -> int:
-        """Returns the highest entry number below the position to continue from: a late page costs what the first does.
+    def range_of(self, between: tuple[int, int]) -> tuple[int, int]:
+        """Returns the entries of the times that are searched: a late page costs what the first does."""
+        lookup = self.lookup
+        since = None if lookup.since is None else to_micros(lookup.since)
+        until = None if lookup.until is None else to_micros(lookup.until)
+        if lookup.below is not None:
+            until = lookup.below[0] if until is None else min(until, lookup.below[0])
+        return index.narrowed(between, since, until, self.state.lag)
 
-        Only if times are in the order of arrival. Otherwise the walk begins with the newest again.
-        """
-        if self.lookup.below is None or self.state.lag:
-            return index.N_MASK
-        low, high = 0, self.state.indexed
-        while low < high:
-            middle = (low + high + 1) // 2
-            row = self.connection.execute(QUERIES["time_at_search_row"], (middle,)).fetchone()
-            if row is None or row[1] <= self.lookup.below[0]:
-                low = middle
-            else:
-                high = row[0] - 1
-        return low
-
-    def _owner(self) -> str | None:
+    def owner(self) -> str | None:
         """Returns the term of every entry of the owner; None for the whole tenant."""
         if self.pk is not None:
             return conversation_term(self.pk)
@@ -245,14 +232,14 @@ class SqliteSearch:
         """Yields the matching messages that are not indexed yet."""
         query = self.lookup.query
         sieve = Sieve(query)
-        for row in self._tail_rows():
+        for row in self.tail_rows():
             text = searchable(_message(row))
             if sieve.passes(text) and query.matches(analyse(text)):
                 yield row
 
-    def _tail_rows(self) -> sqlite3.Cursor:
+    def tail_rows(self) -> sqlite3.Cursor:
         values: list[Any] = [self.state.indexed]
-        more = _filters(self.lookup, values) + " AND c.tenant = ?"
+        more = filters(self.lookup, values) + " AND c.tenant = ?"
         values.append(self.context.tenant)
         for value, condition in ((self.pk, "c.pk = ?"), (self.user, "c.user_id = ?")):
             if value is not None:
@@ -263,6 +250,11 @@ class SqliteSearch:
 
 def search(connection: ReadConnection, context: Context, lookup: Lookup) -> Matches | None:
     """Returns the matches; None if the tail must be indexed first."""
+    return SqliteSearch(connection, context, lookup).find() if is_ready(connection) else None
+
+
+def is_ready(connection: ReadConnection) -> bool:
+    """Returns whether the index can be searched; False if the tail must be indexed first."""
     connection.refresh()
     state = connection.state()
     if not state.is_ours:
@@ -271,15 +263,15 @@ def search(connection: ReadConnection, context: Context, lookup: Lookup) -> Matc
             found=str(state.version),
             wanted=str(VERSION),
         )
-    return None if state.tail > TAIL else SqliteSearch(connection, context, lookup).find()
+    return state.tail <= TAIL
 
 
 def is_quick(lookup: Lookup) -> bool:
     """Returns whether a search ends within a few pages of the index: one word, newest first, no filters."""
-    return lookup.limit <= _FEW and not lookup.metadata and _is_unfiltered(lookup) and _is_word(lookup.query)
+    return lookup.limit <= _FEW and not lookup.metadata and is_unfiltered(lookup) and _is_word(lookup.query)
 
 
-def _is_unfiltered(lookup: Lookup) -> bool:
+def is_unfiltered(lookup: Lookup) -> bool:
     narrow = (lookup.roles, lookup.participant_ids, lookup.since, lookup.until, lookup.agent_id, lookup.below)
     return narrow == _NOTHING
 
@@ -299,10 +291,10 @@ def _message(row: Row) -> Message:
     return rows.message_of(row[:_CONVERSATION], "")
 
 
-def _filters(lookup: Lookup, values: list[Any]) -> str:
+def filters(lookup: Lookup, values: list[Any]) -> str:
     """Returns conditions on a message and its conversation, from constant fragments only."""
     sql = ""
-    if _is_unfiltered(lookup):
+    if is_unfiltered(lookup):
         return sql
     for names, column in ((lookup.roles, "m.role"), (lookup.participant_ids, "m.participant")):
         if names is not None:

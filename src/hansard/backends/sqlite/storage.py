@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from hansard.analysis import Lookup, Matches
-from hansard.backends.sqlite import backup, check, index, read, search, tenant_data, transaction
+from hansard.analysis import Lookup, Matches, Ranking
+from hansard.backends.sqlite import backup, check, index, rank, read, search, tenant_data, transaction
 from hansard.backends.sqlite.engine import open_engine
 from hansard.backends.sqlite.errors import DRIVER, translate
 from hansard.backends.sqlite.queries import QUERIES
@@ -181,6 +181,14 @@ class SqliteStorage:
 
         is_quick = self._blocking or search.is_quick(lookup)
         while (found := self._read(run) if is_quick else await self._long_read(run)) is None:
+            await self._write(index.index_many)
+        return found
+
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        def run(connection: ReadConnection) -> Ranking | None:
+            return rank.rank(connection, context, lookup)
+
+        while (found := await self._long_read(run)) is None:
             await self._write(index.index_many)
         return found
 

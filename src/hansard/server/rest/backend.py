@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec, wire
-from hansard.analysis import Lookup, Matches
+from hansard.analysis import Lookup, Matches, Ranking
 from hansard.contract.backend import Indexed
 from hansard.contract.types import Append, Context, Draft, Image, MessageChange, Replace, Restore
 from hansard.errors import Denied, ValidationError
@@ -79,21 +79,23 @@ def _guard_tenant(request: Request[NoQuery, Any], tenant: str | None) -> None:
 async def _ask(root: Store, name: str, arguments: list[Any]) -> Any:
     if name == "wait":
         return await _wait(root, *arguments)
-    if name == "search":
-        return await _search(root, *arguments)
+    if name in ("search", "rank"):
+        return await _search(root, name, *arguments)
     return await getattr(root.backend, name)(*arguments)
 
 
-async def _search(root: Store, context: Context, lookup: Lookup) -> Matches:
+async def _search(root: Store, name: str, context: Context, lookup: Lookup) -> Matches | Ranking:
     """Searches the index or, if there is none, scans the messages here, close to the storage."""
     if lookup.limit < 1 or (lookup.branch is not None and (lookup.conversation_id is None or lookup.all_branches)):
         raise ValidationError("a search needs a limit, and a branch needs its conversation")
+    is_ranked = name == "rank"
     if not lookup.query:
-        return Matches([])
+        return Ranking([]) if is_ranked else Matches([])
     search_modes.check_size(lookup.query.text, root.limits)
     if root.capabilities.search == "index":
-        return await cast(Indexed, root.backend).search(context, lookup)
-    return await scan.find(root.backend, context, lookup)
+        index = cast(Indexed, root.backend)
+        return await (index.rank if is_ranked else index.search)(context, lookup)
+    return await (scan.rank if is_ranked else scan.find)(root.backend, context, lookup)
 
 
 async def _wait(root: Store, context: Context, id: str, seen: int, timeout: float) -> int:

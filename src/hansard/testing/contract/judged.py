@@ -348,8 +348,8 @@ QUERIES: list[tuple[str, str]] = [
 ]
 
 RANKED: list[tuple[str, list[str]]] = [
-    # Most relevant first: more of a rare word, in a shorter text; all words before some of them.
-    ("thumb OR 👍", ["emoji-thumbs", "emoji-thumb"]),
+    # Most relevant first: the rarer word, in a shorter text; all words before some of them.
+    ("thumb OR 👍", ["emoji-thumb", "emoji-thumbs"]),
     ("refund OR card", ["en-refunds", "en-refund"]),
     ("bank", ["en-bank"]),
     ("company OR policies OR several", ["en-company", "en-policy"]),

@@ -86,18 +86,25 @@ def _passes(message: Message, conversation: str, agent: str, options: dict[str, 
     )
 
 
-def _by_relevance(words: list[str], messages: list[Message]) -> list[str]:
-    """Returns the ids of messages with any of the words, ranked by BM25 as in docs/reference/search.md."""
-    texts = {message.id: str(message.content).split() for message in messages}
-    found = [message for message in messages if set(words) & set(texts[message.id])]
-    average = sum(len(texts[message.id]) for message in found) / len(found)
+def _by_relevance(words: list[str], messages: dict[tuple[str, int], Message]) -> list[str]:
+    """Returns the ids of messages with any of the words, ranked as in docs/reference/search.md.
+
+    The messages are given by conversation and position.
+    """
+    texts = {place: str(message.content).split() for place, message in messages.items()}
+    found = {place for place, text in texts.items() if set(words) & set(text)}
+    counts = [sum(word in texts[place] for place in found) for word in words]
     scores = {}
-    for message in found:
-        text, score = texts[message.id], 0.0
-        for word in words:
-            having = sum(word in texts[other.id] for other in found)
-            times, size = text.count(word), 0.25 + 0.75 * len(text) / average
-            score += math.log(1 + (len(found) + 1) / (having + 0.5)) * times * 2.2 / (times + 1.2 * size)
+    for conversation, seq in found:
+        size = 0.6 + 0.4 * (len(texts[conversation, seq]) + 105) / 165
+        score = 0.0
+        for word, count in zip(words, counts, strict=True):
+            times = 0.0
+            for step in range(-3, 4):
+                if (conversation, seq + step) in found and word in texts[conversation, seq + step]:
+                    times += 0.5 ** abs(step)
+            score += math.log(1 + (max(counts) + 1) / (count + 0.5)) ** 2 * times * 1.9 / (times + 0.9 * size)
+        message = messages[conversation, seq]
         scores[message.id] = (round(score, 6), message.created_at)
     return sorted(scores, key=lambda id: scores[id], reverse=True)
 
@@ -323,19 +330,51 @@ class TestSearching(Contract):
             require(store, "branches")
             store.branch("c1", at=history[1][2][-4].id, branch_id="side")
             history = [(id, agent, messages[:-3]) for id, agent, messages in history]
-        wanted = [
-            message
+        wanted = {
+            (conversation, seq): message
             for conversation, agent, messages in history
-            for message in messages
+            for seq, message in enumerate(messages, 1)
             if _passes(message, conversation, agent, options)
-        ]
+        }
         expected = _by_relevance(["alpha", "beta", "gamma"], wanted)
         assert len(expected) > 3
         for match, query in (("any", "alpha beta gamma"), ("all", "alpha OR beta OR gamma")):
             hits = store.search(query, match=match, limit=100, token_cap=None, **options)  # type: ignore[arg-type]
             assert [hit.message.id for hit in hits] == expected
+            assert hits.complete
             first = store.search(query, match=match, limit=1, token_cap=None, **options)  # type: ignore[arg-type]
             assert [hit.message.id for hit in first] == expected[:1]
+
+    def test_the_best_of_many_matches_is_found_however_old_it_is(self, store: Driver) -> None:
+        say(store, "old", "the harbour word")
+        for number in range(6):
+            say(store, f"c{number}", *[f"the word {at}" for at in range(100)])
+        hits = store.search("the harbour word", match="any", limit=3)
+        assert hits[0].message.text == "the harbour word"
+        assert hits.complete
+        assert hits.next_cursor is not None
+
+    def test_neighbours_raise_a_message_and_deleted_ones_do_not(self, store: Driver) -> None:
+        say(store, "lonely", "a word", "nothing", "nothing")
+        _, beside = say(store, "c", "a word", "next to a word")
+        assert texts(store.search("word")) == ["a word", "next to a word", "a word"]
+        assert store.search("word")[0].conversation.id == "c"
+        store.delete_message("c", beside.id)
+        first, second = store.search("word")
+        assert first.score == second.score
+
+    def test_a_branch_is_ranked_as_one_sequence(self, store: Driver) -> None:
+        require(store, "branches")
+        first, second, _ = say(store, "c", "a word", "another word", "nothing")
+        store.branch("c", at=second.id, branch_id="side")
+        (third,) = store.append("c", Message("user", "third word"), branch="side").messages
+        hits = store.search("word", conversation_id="c", branch="side")
+        assert sorted(hit.message.id for hit in hits) == sorted([first.id, second.id, third.id])
+        assert hits[0].message.id == second.id, "it has neighbours on both sides"
+        everywhere = store.search("word", conversation_id="c", all_branches=True)
+        assert {hit.message.id: hit.score for hit in everywhere}[third.id] < hits[-1].score, (
+            "it is alone on its segment"
+        )
 
     @pytest.mark.parametrize("order", ["newest", "relevance"])
     def test_pages_of_hits_are_complete(self, store: Driver, order: SearchOrder) -> None:

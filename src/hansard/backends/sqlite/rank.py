@@ -1,0 +1,211 @@
+"""Ranks what matches: the postings of the index and of the tail, on one snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, TypeVar
+
+from msgspec import structs
+
+from hansard import rules
+from hansard.analysis import (
+    Clause,
+    Lookup,
+    Position,
+    Query,
+    RankedMatch,
+    Ranking,
+    Terms,
+    analyse,
+    relevance,
+    searchable,
+)
+from hansard.analysis.relevance import Posting
+from hansard.backends.shared.full_text import clause_expression, expression
+from hansard.backends.sqlite import index, rows, search
+from hansard.backends.sqlite.queries import QUERIES
+from hansard.backends.sqlite.read_cache import ReadConnection
+from hansard.backends.sqlite.rows import Row, pack, unpack
+from hansard.backends.sqlite.search import WIDTH, SqliteSearch, filters, is_unfiltered
+from hansard.blocking import run_to_end
+from hansard.contract.types import Context, MessageQuery
+
+T = TypeVar("T")
+
+_ENTRIES = "FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
+_MESSAGES = "CROSS JOIN messages m ON m.key = e.message "
+_WHERE = "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?"
+
+
+class SqlitePostings:
+    """The postings of one search. The key of a message is that of its row.
+
+    On a branch that begins on another segment, the key is that of its seq on the branch's own segment, so that the keys
+    of neighbours are consecutive.
+    """
+
+    def __init__(self, search: SqliteSearch) -> None:
+        self._search = search
+        self._lookup = search.lookup
+        self._connection = search.connection
+        # Of conversations, `home_of` decides.
+        self._filters = structs.replace(search.lookup, agent_id=None, below=None)
+        self._is_filtered = not is_unfiltered(self._filters)
+        self._is_plain = self._has_only_plain_conversations()
+        """Every entry of the owner is searched, so none needs to be looked up."""
+        self._places: dict[int, tuple[int, int] | None] = {}
+        """For each segment: the segment of the keys, and up to which seq it is searched."""
+        self._stored: dict[int, int] = {}
+        """The real keys of messages on other segments than their branch's own."""
+        self._tail = self._in_tail()
+
+    def _has_only_plain_conversations(self) -> bool:
+        search, lookup = self._search, self._lookup
+        if lookup.agent_id is not None or lookup.metadata or lookup.branch is not None:
+            return False
+        return not self._connection.has_odd(search.context.tenant)
+
+    # What relevance reads
+
+    async def count(self, clause: Clause, most: int) -> int:
+        in_tail = sum(clause.is_in(terms) for _, terms in self._tail)
+        if in_tail >= most or self._search.between is None:
+            return min(in_tail, most)
+        if not self._is_plain:
+            return min(in_tail + sum(1 for _ in self._indexed(clause)), most)
+        joined = _ENTRIES + _MESSAGES if self._is_filtered else "FROM search s "
+        sql, values = self._select(joined, clause)
+        found: int = self._connection.execute(
+            f"SELECT count(*) FROM (SELECT 1 {sql} LIMIT ?)", [*values, most - in_tail]
+        ).fetchone()[0]
+        return in_tail + found
+
+    async def of(self, clause: Clause) -> Iterable[Posting]:
+        found = [(key, len(terms.words)) for key, terms in self._tail if clause.is_in(terms)]
+        if self._search.between is not None:
+            found += self._indexed(clause)
+        return found
+
+    async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
+        return {key: analyse(index.text_of(row[:-1])) for key, row in self._rows(keys) if self._is_covered(row)}
+
+    async def positions(self, keys: Collection[int]) -> dict[int, Position]:
+        return {
+            key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in self._rows(keys, QUERIES["positions_by_key"])
+        }
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return work()
+
+    def matches(self, found: Iterable[relevance.Scored]) -> list[RankedMatch]:
+        scored = {each.key: each for each in found}
+        by_key = dict(self._rows(scored))
+        home = self._search.home
+        matches = self._search.matches_of([by_key[key] if home is None else by_key[key][:-1] for key in scored])
+        return [
+            RankedMatch(match, each.score, each.covered) for match, each in zip(matches, scored.values(), strict=True)
+        ]
+
+    # The index
+
+    def _indexed(self, clause: Clause) -> Iterator[Posting]:
+        joined = _ENTRIES + (_MESSAGES if self._is_filtered or not self._is_plain else "")
+        sql, values = self._select(joined, clause)
+        if self._is_plain:
+            return self._connection.execute(f"SELECT e.message, e.words {sql}", values)
+        found = self._connection.execute(f"SELECT e.message, e.words, m.conversation {sql}", values)
+        return ((key, words) for stored, words, pk in found if (key := self._key(stored, pk)) is not None)
+
+    def _select(self, joined: str, clause: Clause) -> tuple[str, list[Any]]:
+        search = self._search
+        assert search.between is not None
+        query = self._lookup.query
+        if len(query.groups) == 1:
+            query = Query(query.text, ((clause,),), query.excluded)
+            match = expression(query, search.owner())
+        else:
+            match = clause_expression(query, clause, search.owner())
+        values: list[Any] = [match, *search.range_of(search.between)]
+        return f"{joined}{_WHERE}{filters(self._filters, values)}", values
+
+    # Where messages are
+
+    def _key(self, stored: int, pk: int) -> int | None:
+        """Returns the key of a message; None if it is not searched."""
+        segment = stored >> rows.SEQ_BITS
+        if segment not in self._places:
+            self._places[segment] = self._place(segment, pk)
+        place = self._places[segment]
+        seq = stored & rows.SEQ_MASK
+        if place is None or seq > place[1]:
+            return None
+        if place[0] == segment:
+            return stored
+        key = pack(place[0], seq)
+        self._stored[key] = stored
+        return key
+
+    def _place(self, segment: int, pk: int) -> tuple[int, int] | None:
+        home = self._search.home_of(pk)
+        if home is None:
+            return None
+        if self._lookup.all_branches:
+            return segment, rows.SEQ_MASK
+        for its_segment, upto in rules.segments(home.branch):
+            if its_segment == segment:
+                return home.branch.segment, upto
+        return None
+
+    def _rows(self, keys: Collection[int], select: str = QUERIES["messages_by_key"]) -> Iterator[tuple[int, Row]]:
+        """Yields the stored messages of keys, with their conversations."""
+        wanted = {stored: key for key in keys for stored in self._stored_keys(key)}
+        for row in self._connection.execute(select, (json.dumps([*wanted]),)):
+            if self._is_plain or self._key(row[0], row[-1]) == wanted[row[0]]:
+                yield wanted[row[0]], row
+
+    def _stored_keys(self, key: int) -> list[int]:
+        """Returns where the message of a key may be stored."""
+        if self._is_plain or key in self._stored:
+            return [self._stored.get(key, key)]
+        segment, seq = unpack(key)
+        parents = [each for each, place in self._places.items() if place is not None and place[0] == segment]
+        return [key, *(pack(each, seq) for each in parents if each != segment)]
+
+    def _is_covered(self, row: Row) -> bool:
+        """Returns whether a message passes the filters, whatever its words are."""
+        if not self._is_filtered:
+            return True
+        lookup = self._lookup
+        query = MessageQuery(
+            roles=lookup.roles, participant_ids=lookup.participant_ids, since=lookup.since, until=lookup.until, limit=1
+        )
+        return rules.is_wanted(rows.message_of(row[:-1], ""), query)
+
+    # The tail
+
+    def _in_tail(self) -> list[tuple[int, Terms]]:
+        """Returns the matching messages that are not indexed yet."""
+        if not self._search.state.tail:
+            return []
+        found = []
+        known = None if self._search.pk is None else self._search.pk
+        for row in self._search.tail_rows():
+            terms = analyse(searchable(rows.message_of(row[:WIDTH], "")))
+            pk = row[WIDTH] if known is None else known
+            key = self._key(row[0], pk)
+            if key is not None and self._lookup.query.matches(terms):
+                found.append((key, terms))
+        return found
+
+
+def rank(connection: ReadConnection, context: Context, lookup: Lookup) -> Ranking | None:
+    """Returns the best matches; None if the tail must be indexed first."""
+    if not search.is_ready(connection):
+        return None
+    where = SqliteSearch(connection, context, lookup)
+    if not where.locate():
+        return Ranking([])
+    postings = SqlitePostings(where)
+    best = relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
+    return Ranking(postings.matches(run_to_end(best)))
