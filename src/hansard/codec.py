@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from hansard.errors import Corrupt, QuotaExceeded, ValidationError
 from hansard.limits import Limits
-from hansard.model import MAIN, BlobRef, Message, MessageScope, Participant, Source, Status, Usage
+from hansard.model import MAIN, BlobRef, Message, MessageScope, Participant, Rating, Source, Status, Usage
 from hansard.shown import shown
 
 Path = tuple[str | int, ...]
@@ -277,6 +277,8 @@ class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
     metadata: dict[str, Any] | None = None
     blobs: tuple[BlobRef, ...] = ()
     branch: str = MAIN
+    labels: tuple[str, ...] = ()
+    ratings: tuple[Rating, ...] = ()
 
 
 @cache
@@ -297,6 +299,8 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
         or message.trace_id is not None
         or message.pinned
         or message.blobs
+        or message.labels
+        or message.ratings
         or message.branch != MAIN
         or updated_at is not None
         or message.status != "complete"
@@ -315,6 +319,8 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
         message.metadata,
         message.blobs,
         message.branch,
+        message.labels,
+        message.ratings,
     )
     return _encode(extra).decode()
 

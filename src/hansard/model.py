@@ -8,7 +8,7 @@ cycles, so the garbage collector ignores them (`gc=False`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, overload
 
@@ -40,6 +40,8 @@ KINDS: tuple[str, ...] = Kind.__args__  # type: ignore[attr-defined]
 MAIN = "main"
 """The branch that every conversation begins with."""
 DEFAULT_TENANT = "default"
+LABELS = "hansard.labels"
+"""The key of a conversation's metadata that holds its labels."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOT_YET = datetime.min.replace(tzinfo=UTC)
@@ -92,6 +94,18 @@ class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
     model: str | None = None
 
 
+class Rating(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The opinion of one person about a message. Each person has one: a later one replaces it."""
+
+    value: int | float
+    """On a scale of your own: 1 and -1 for thumbs, or 1 to 5 for stars."""
+    by: str | None = None
+    """The user who gave it; None if nobody said."""
+    comment: str | None = None
+    created_at: datetime | None = None
+    """When it was given; None if that is not known, as in imported history."""
+
+
 class BlobRef(Struct, frozen=True, omit_defaults=True, array_like=True, gc=False):
     """The place of a large base64 text in a message's content, and the blob that replaced it."""
 
@@ -128,6 +142,8 @@ class Message(Struct, frozen=True, eq=False, gc=False):
     usage: Usage | None = None
     metadata: dict[str, Any] | None = None
     blobs: tuple[BlobRef, ...] = ()
+    labels: tuple[str, ...] = ()
+    ratings: tuple[Rating, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and (self is other or (self.id == other.id and self.id != ""))
@@ -180,6 +196,17 @@ class Conversation(Struct, frozen=True, gc=False):
     def conversation_id(self) -> str:
         """The same as `id`."""
         return self.id
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the conversation itself, which its metadata holds under `hansard.labels`."""
+        return labels_in(self.metadata)
+
+
+def labels_in(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the labels that the metadata of a conversation holds."""
+    stored = metadata.get(LABELS)
+    return tuple(each for each in stored if isinstance(each, str)) if isinstance(stored, list) else ()
 
 
 class Branch(Struct, frozen=True, gc=False):

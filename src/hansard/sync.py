@@ -216,6 +216,12 @@ class Store(_Blocking, Accessors):
     iter_messages = iterating(_async.Store.iter_messages)
     window = blocking(_async.Store.window)
 
+    rate = blocking(_async.Store.rate)
+    remove_rating = blocking(_async.Store.remove_rating)
+    add_label = blocking(_async.Store.add_label)
+    remove_label = blocking(_async.Store.remove_label)
+    list_labels = blocking(_async.Store.list_labels)
+
     branch = blocking(_async.Store.branch)
     switch_branch = blocking(_async.Store.switch_branch)
     list_branches = blocking(_async.Store.list_branches)

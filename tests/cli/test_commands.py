@@ -37,6 +37,27 @@ def fill(shell: Shell, *, tenant: str = "default") -> None:
         store.append("c2", [Message("user", "Hello\x1b[31m red", id="m1")], user_id="u_2")
 
 
+def test_messages_are_rated_and_labelled(shell: Shell) -> None:
+    fill(shell)
+    shell("rate", "c1", "m2", "-1", "--by", "u_1", "--comment", "no")
+    rated = shell("--json", "rate", "c1", "m2", "5", "--by", "u_2").json
+    assert [(each["value"], each["by"]) for each in rated["ratings"]] == [(-1, "u_1"), (5, "u_2")]
+    assert shell("--json", "label", "c1", "billing", "late").json["labels"] == ["billing", "late"]
+    assert shell("--json", "label", "c1", "wrong", "--message", "m2").json["labels"] == ["wrong"]
+    for filters in (("--label", "billing"), ("--rating", "-1"), ("--rating=5",)):
+        assert [each["id"] for each in shell("--json", "conversations", *filters).json["items"]] == ["c1"]
+    found = shell("--json", "search", "way", "--label", "wrong", "--rating", "-1").json["items"]
+    assert [hit["message"]["id"] for hit in found] == ["m2"]
+    shown = shell("show", "c1").out
+    assert "billing, late" in shown
+    assert "wrong, rated -1, rated 5" in shown
+    assert len(shell("--json", "rate", "c1", "m2", "--remove", "--by", "u_1").json["ratings"]) == 1
+    assert shell("--json", "label", "c1", "billing", "late", "--remove").json["labels"] == []
+    assert shell("--json", "conversations", "--label", "billing").json["items"] == []
+    assert "pass a value" in shell.fails(2, "rate", "c1", "m2")
+    assert "at least one label" in shell.fails(2, "label", "c1")
+
+
 def test_the_first_append_creates_the_store(shell: Shell) -> None:
     missing = shell.afresh("conversations")
     assert (missing.code, missing.out) == (4, "")

@@ -26,6 +26,7 @@ PLACES = {
     "sha256": "a" * 64,
     "file_name": "chats.csv",
     "id": ID,
+    "label": SECRET,
 }
 """Values that name data behind the wall, by parameter."""
 

@@ -261,6 +261,29 @@ def test_prompts_and_summaries_by_a_summarizer_of_the_server(api: Served) -> Non
     problem(api.post("/conversations/c/prompt", json={"token_budget": 0}), 400, "invalid")
 
 
+def test_messages_are_rated_and_labelled(api: Served) -> None:
+    say(api, "rated", "lamp")
+    id = ok(api.get("/conversations/rated/messages"))["items"][0]["id"]
+    where = f"/conversations/rated/messages/{id}"
+    rated = ok(api.put(f"{where}/rating", json={"value": -1, "by": "u_1", "comment": "no"}))
+    assert [(each["value"], each["by"], each["comment"]) for each in rated["ratings"]] == [(-1, "u_1", "no")]
+    assert ok(api.put(f"/conversations/rated/labels/to%20check?message_id={id}"))["items"] == ["to check"]
+    assert ok(api.put("/conversations/rated/labels/a%2Fb"))["items"] == ["a/b"]
+    assert ok(api.get("/labels"))["items"] == ["a/b"]
+    for query in ("rating=-1", "label=a/b", "rating=-1&label=a/b"):
+        assert [each["id"] for each in ok(api.get(f"/conversations?{query}"))["items"]] == ["rated"]
+    assert ok(api.get("/conversations?rating=1"))["items"] == []
+    hits = ok(api.post("/search", json={"query": "lamp", "label": "to check", "rating": -1}))["items"]
+    assert [hit["message"]["id"] for hit in hits] == [id]
+    assert ok(api.delete(f"{where}/rating?by=u_1"))["ratings"] == []
+    assert ok(api.delete(f"/conversations/rated/labels/to%20check?message_id={id}"))["items"] == []
+    assert ok(api.delete("/conversations/rated/labels/a%2Fb"))["items"] == []
+    problem(api.put("/conversations/rated/messages/none/rating", json={"value": 1}), 404, "message_not_found")
+    problem(api.put("/conversations/none/labels/x"), 404, "conversation_not_found")
+    problem(api.put(f"{where}/rating", json={"value": "x"}), 400, "invalid")
+    problem(api.get("/conversations?rating=nan"), 400, "invalid")
+
+
 def test_search_finds_and_pages(api: Served) -> None:
     say(api, "c", "the red fox", "a blue bird", user_id="ada", title="Animals")
     say(api, "d", "red paint, red brush", user_id="bob")

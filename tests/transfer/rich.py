@@ -9,6 +9,7 @@ from typing import Any
 from hansard import Message, Store
 from hansard.contract.types import Context
 from hansard.model import Participant, Source, Usage
+from hansard.store import marks
 
 PICTURE = base64.b64encode(bytes(range(256)) * 40).decode()
 LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
@@ -57,6 +58,10 @@ async def _edited(store: Store) -> None:
     )
     await store.append("edited", [Message("user", "Hi", id="e1", scope="dm"), answer, Message("user", "Bye", id="e3")])
     await store.update_message("edited", "e1", content="Hello", pinned=True, metadata={"edited": True})
+    await store.rate("edited", "e2", -1, by="u_2", comment="It is not.")
+    await store.rate("edited", "e2", 0.5)
+    await store.add_label("edited", "to check", message_id="e2")
+    await store.add_label("edited", "billing")
     await store.append_message("edited", "assistant", "…", id="e4", status="in_progress")
     await store.update_message("edited", "e4", content="… done", status="interrupted")
     await store.delete_message("edited", "e3")
@@ -99,7 +104,10 @@ async def contents(store: Store) -> dict[str, Any]:
                 for branch in await store.list_branches(conversation.id)
             },
         }
-    found["records"] = [record async for record in store.records.iter()]
+    records = [record async for record in store.records.iter()]
+    found["records"] = [record for record in records if not marks.is_index(record)]
+    # Every store makes the index of ratings and labels itself, so its times and revisions differ.
+    found["marks"] = [(each.namespace, each.key, each.value) for each in records if marks.is_index(each)]
     owners = await store.backend.record_owners(Context(store.tenant_id, datetime.now(UTC)))
     found["owners"] = {owner: [each async for each in store.user(owner).records.iter()] for owner in owners}
     found["usage"] = await store.usage()

@@ -67,7 +67,7 @@ def test_cut_off_at_any_call() -> None:
             assert not report.conflicts
             assert report.verified
             assert await contents(odd.store()) == wanted
-        assert cuts == 11
+        assert cuts == 13
 
     asyncio.run(check())
 

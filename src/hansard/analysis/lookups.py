@@ -34,6 +34,9 @@ class Lookup(Struct, frozen=True, gc=False):
     limit: int = 10
     neighbours: bool = False
     """A ranking may also find messages next to those that match."""
+    label: str | None = None
+    rating: float | None = None
+    """These two are for the Store, which filters what an index has found."""
 
 
 class Match(Struct, frozen=True, gc=False):

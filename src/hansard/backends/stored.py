@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from hansard import rules
+from hansard.backends.shared import lists
 from hansard.backends.shared.copies import own_conversation
 from hansard.contract.backend import Capabilities, CommitCounts, Index
 from hansard.contract.storage import Backup, RecordKey, Storage, Vacuum, Wants
@@ -85,7 +86,10 @@ class StoredBackend(Generic[S]):
         return own_conversation(found[0].conversation) if found else None
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-        return await self.storage.list_conversations(context, query)
+        if query.ids is None:
+            return await self.storage.list_conversations(context, query)
+        found = [await self.get_conversation(context, id) for id in dict.fromkeys(query.ids)]
+        return lists.page_of_conversations([each for each in found if each is not None], context, query)
 
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
         operation = partial(operations.update_conversation, change=change)

@@ -25,6 +25,7 @@ from hansard.cli import (
     doctor,
     edit,
     embedder,
+    ratings,
     search,
     serve,
     show,
@@ -60,7 +61,7 @@ def _unwrapped(text: str) -> str:
 _COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
     "Reading": (show.conversations, show.show, search.search, show.branches, show.watch, tail.tail),
     "Talking": (chat.chat,),
-    "Writing": (edit.append, edit.delete),
+    "Writing": (edit.append, edit.delete, ratings.rate, ratings.label),
     "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
     "Serving": (serve.serve, serve.config, browse.open_, serve.demo, serve.mcp, serve.keys),
     "Maintenance": (

@@ -27,6 +27,10 @@ def search(
         list[str] | None,
         Parameter(negative="", show_default=False, help="key=value that the conversation must have; may be repeated."),
     ] = None,
+    label: Annotated[str | None, Parameter(help="Only with this label, or in conversations with it.")] = None,
+    rating: Annotated[
+        float | None, Parameter(allow_leading_hyphen=True, help="Only messages rated with this value.")
+    ] = None,
     role: Annotated[
         list[str] | None, Parameter(negative="", show_default=False, help="Only this role; may be repeated.")
     ] = None,
@@ -63,6 +67,8 @@ def search(
             conversation_id=conversation,
             agent_id=agent,
             metadata=pairs(metadata, "--metadata"),
+            label=label,
+            rating=rating,
             roles=role,
             since=_time(since, "--since"),
             until=_time(until, "--until"),

@@ -11,7 +11,7 @@ from hansard.cli.context import Context, require_store
 from hansard.cli.table import print_table
 from hansard.cli.transcript import TranscriptPrinter
 from hansard.cli.values import pairs
-from hansard.model import Conversation, ConversationSort, Order, Page
+from hansard.model import LABELS, Conversation, ConversationSort, Order, Page
 from hansard.rules import not_found
 from hansard.store.titles import first_words
 
@@ -32,6 +32,10 @@ def conversations(
         Parameter(negative="", show_default=False, help="key=value that must be in the metadata; may be repeated."),
     ] = None,
     archived: Annotated[Archived, Parameter(help="Include archived ones (both), or show only those (yes).")] = "no",
+    label: Annotated[str | None, Parameter(help="Only those with this label.")] = None,
+    rating: Annotated[
+        float | None, Parameter(allow_leading_hyphen=True, help="Only those with a message rated with this value.")
+    ] = None,
     sort: Annotated[
         ConversationSort, Parameter(help="Sort by the last message, or by the last change.")
     ] = "last_message_at",
@@ -50,6 +54,8 @@ def conversations(
             agent_id=agent,
             metadata=pairs(metadata, "--metadata"),
             archived=_ARCHIVED[archived],
+            label=label,
+            rating=rating,
             sort=sort,
             order=order,
             after=after,
@@ -142,7 +148,8 @@ def _print_conversation(conversation: Conversation) -> None:
             ("last message", conversation.last_message_at),
             ("expires", conversation.expires_at),
             ("archived", conversation.archived_at),
-            ("metadata", conversation.metadata),
+            ("labels", ", ".join(conversation.labels) or None),
+            ("metadata", {key: value for key, value in conversation.metadata.items() if key != LABELS}),
             ("summary", conversation.summary),
         ]
     )

@@ -88,6 +88,7 @@ def _heading(message: Message) -> Text:
     heading = Text(visible(message.role + name), style=_STYLES.get(message.role, "bold"))
     heading.append(f"  {output.local(message.created_at)}  {visible(message.id)}", style="dim")
     marks = [message.status] * (message.status != "complete") + ["pinned"] * message.pinned
+    marks += [visible(each) for each in message.labels] + [f"rated {each.value:g}" for each in message.ratings]
     if marks:
         heading.append("  " + ", ".join(marks), style="yellow")
     return heading

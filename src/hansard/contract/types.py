@@ -18,6 +18,7 @@ from hansard.model import (
     ConversationSort,
     Message,
     MessageSort,
+    Rating,
     Receipt,
     Record,
     Source,
@@ -142,6 +143,12 @@ class MessageChange(Struct, frozen=True):
     pinned: bool | UnsetType = UNSET
     expected_version: int | None = None
     blobs: Mapping[str, bytes] = {}
+    rating: Rating | UnsetType = UNSET
+    """Replaces the rating of the same person; those of others stay."""
+    unrated_by: str | UnsetType | None = UNSET
+    """Whose rating is removed."""
+    added_labels: tuple[str, ...] = ()
+    removed_labels: tuple[str, ...] = ()
 
 
 class Remove(Struct, frozen=True):
@@ -175,6 +182,8 @@ class ConversationQuery(Struct, frozen=True, gc=False):
     below: tuple[int, str] | None = None
     offset: int = 0
     limit: int = 20
+    ids: tuple[str, ...] | None = None
+    """Only these conversations: a bounded number, which are read one by one. A storage need not know this field."""
 
 
 class ConversationChange(Struct, frozen=True):
@@ -189,6 +198,8 @@ class ConversationChange(Struct, frozen=True):
     archived_at: datetime | UnsetType | None = UNSET
     branch: str | UnsetType = UNSET
     expected_version: int | None = None
+    added_labels: tuple[str, ...] = ()
+    removed_labels: tuple[str, ...] = ()
 
 
 class NewBranch(Struct, frozen=True):

@@ -24,6 +24,7 @@ from hansard.contract.types import (
 from hansard.errors import Conflict, MessageNotFound
 from hansard.model import MAIN, Branch, Conversation, Message, Summary, UsageRow
 from hansard.rules.append import place, same_body
+from hansard.rules.marks import changed_marks, is_marking
 from hansard.rules.state import check_version, touched
 from hansard.rules.usage import UsageKey, usage_of_replacing
 
@@ -34,13 +35,21 @@ NO_END = (1 << 62) - 1
 def plan_update(
     context: Context, state: ConversationState, message: Message, change: MessageChange
 ) -> tuple[ConversationState, Message]:
-    """Returns the changed message and state; a further flush of a message in progress leaves the state unchanged."""
+    """Returns the changed message and state; a further flush of a message in progress leaves the state unchanged.
+
+    A rating or label that is there already changes nothing: then the message is returned as it was.
+    """
     check_version(state.conversation, change.expected_version)
     fields = ("metadata", "status", "usage", "sources", "pinned")
     changes = {name: value for name in fields if (value := getattr(change, name)) is not UNSET}
     if change.draft is not None:
         new = change.draft.message
         changes |= {"content": new.content, "format": new.format, "blobs": new.blobs}
+    if is_marking(change):
+        marks = changed_marks(message, change)
+        if not (marks or changes):
+            return state, message
+        changes |= marks
     updated = structs.replace(message, updated_at=_later(context.now, message.updated_at), **changes)
     if message.status == updated.status == "in_progress":
         return state, updated

@@ -20,6 +20,7 @@ from hansard.contract.types import (
 )
 from hansard.errors import Conflict, ConversationNotFound, MessageNotFound
 from hansard.model import MAIN, NOT_YET, Conversation, Message, to_micros
+from hansard.rules.marks import labelled
 
 TOMBSTONE_LIFE = timedelta(days=90)
 """How long a deletion is remembered, so that a late replay cannot undo it."""
@@ -153,14 +154,21 @@ def touched(conversation: Conversation, now: datetime, **changes: Any) -> Conver
 
 
 def plan_change(context: Context, state: ConversationState, change: ConversationChange) -> ConversationState:
+    """Returns the changed state: the same one if only labels were to change, and did not."""
     conversation = state.conversation
     check_version(conversation, change.expected_version)
     if change.branch is not UNSET:
         state.branch(change.branch)
     fields = ("title", "user_id", "agent_id", "audit_id", "expires_at", "archived_at", "branch")
     changes = {name: value for name in fields if (value := getattr(change, name)) is not UNSET}
+    metadata = conversation.metadata
     if change.metadata:
         gone = {key for key, value in change.metadata.items() if value is None}
-        merged = conversation.metadata | change.metadata
-        changes["metadata"] = {key: value for key, value in merged.items() if key not in gone}
+        merged = metadata | change.metadata
+        changes["metadata"] = metadata = {key: value for key, value in merged.items() if key not in gone}
+    if change.added_labels or change.removed_labels:
+        labels = labelled(metadata, change)
+        if labels is metadata and not changes:
+            return state
+        changes["metadata"] = labels
     return structs.replace(state, conversation=touched(conversation, context.now, **changes))

@@ -15,12 +15,17 @@ from msgspec import Struct
 from hansard.errors import ValidationError
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
+_DECIMAL = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 _FLAGS = {"true": True, "false": False}
 _MOST = 1000
 
 
 def _number(text: str) -> int | str:
     return int(text) if _WHOLE.fullmatch(text) else text
+
+
+def _decimal(text: str) -> float | str:
+    return float(text) if _DECIMAL.fullmatch(text) else text
 
 
 def _flag(text: str) -> bool | str:
@@ -46,7 +51,7 @@ def _field(hint: Any) -> Field:
     kind = _bare(hint)
     if get_origin(kind) in (list, tuple):
         return Field(_field(get_args(kind)[0]).read, is_list=True)
-    return Field({int: _number, bool: _flag}.get(kind, _text), is_list=False)
+    return Field({int: _number, float: _decimal, bool: _flag}.get(kind, _text), is_list=False)
 
 
 def _bare(hint: Any) -> Any:

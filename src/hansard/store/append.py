@@ -29,8 +29,9 @@ from hansard.model import (
     Source,
     Status,
     Usage,
+    labels_in,
 )
-from hansard.store import checks, drafts, read_query, vector_records
+from hansard.store import checks, drafts, marks, read_query, vector_records
 from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.records import Delete, Put, Records, checked_writes
 
@@ -163,6 +164,8 @@ class AppendMethods(StorePart):
             made = await run_in_thread(drafts.make_drafts, given, limits)
         else:
             made = drafts.make_drafts(given, limits)
+        if made.has_ratings:
+            marks.check_raters(self._view.user, made.drafts)
         user = None if user_id is None else self._writer(user_id)
         new = NewConversation(
             user_id=user,
@@ -197,6 +200,8 @@ class AppendMethods(StorePart):
             appended = await self._backend.append(context, id, append)
         else:
             appended = await self._append_pieces(context, id, append, largest, split=split)
+        if new.metadata or made.has_ratings:
+            await self._note_marks(context, id, appended, new)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         if self._view.titles is not None and appended.stored:
@@ -204,6 +209,11 @@ class AppendMethods(StorePart):
                 version = await self._view.titles.after(self._backend, context, id, append, appended)
             appended = structs.replace(appended, version=version or appended.version)
         return await self._whole(context, appended, made.blobs) if _have_blobs(appended.messages) else appended
+
+    async def _note_marks(self, context: Context, id: str, appended: Appended, new: NewConversation) -> None:
+        with outcome_unknown_on_failure():
+            await marks.note_ratings(self._backend, context, id, appended.messages)
+            await marks.note_labels(self._backend, context, id, labels_in(new.metadata))
 
     def _records(
         self, records: Iterable[Put | Delete], context: Context, drafts: Sequence[Draft]

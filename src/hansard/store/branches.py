@@ -12,7 +12,7 @@ from hansard import ids, rules
 from hansard.contract.types import Context, ConversationChange, NewBranch
 from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
-from hansard.store import checks, vector_records
+from hansard.store import checks, marks, vector_records
 from hansard.store.append import AppendMethods
 from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.messages import MessageMethods
@@ -140,6 +140,7 @@ class BranchMethods(StorePart):
                 await self._backend.delete_conversation(context, made.id)
             raise
         with outcome_unknown_on_failure():
+            await marks.note_labels(self._backend, context, made.id, made.labels)
             copied = await self._backend.get_conversation(context, made.id)
         if copied is None:
             # It was deleted at once, for example with its tenant.

@@ -10,11 +10,12 @@ from msgspec import UNSET, UnsetType
 
 from hansard import cursors, ids
 from hansard.contract.backend import Mirror
-from hansard.contract.types import ConversationChange, ConversationQuery
+from hansard.contract.types import Context, ConversationChange, ConversationQuery
 from hansard.errors import ValidationError
-from hansard.model import NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
-from hansard.store import checks
-from hansard.store.core import StorePart
+from hansard.model import LABELS, NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
+from hansard.store import checks, listing, marks
+from hansard.store.core import StorePart, outcome_unknown_on_failure
+from hansard.store.listing import Listed
 
 
 class ConversationMethods(StorePart):
@@ -51,7 +52,11 @@ class ConversationMethods(StorePart):
             expires_at=checks.optional_time(expires_at, "expires_at"),
             created_at=NOT_YET if created_at is None else _past(created_at, context.now),
         )
-        return await self._backend.create_conversation(context, conversation)
+        made = await self._backend.create_conversation(context, conversation)
+        if conversation.metadata:
+            with outcome_unknown_on_failure():
+                await marks.note_labels(self._backend, context, made.id, made.labels)
+        return made
 
     def _own_user(self, user_id: str | int | None) -> str | None:
         user = checks.optional_id(user_id, "user_id", self.limits)
@@ -71,6 +76,8 @@ class ConversationMethods(StorePart):
         agent_id: str | int | None = None,
         metadata: Mapping[str, Any] | None = None,
         archived: bool | None = False,
+        label: str | None = None,
+        rating: float | None = None,
         sort: ConversationSort = "last_message_at",
         order: Order = "desc",
         after: str | None = None,
@@ -83,11 +90,14 @@ class ConversationMethods(StorePart):
         - `user_id`, `agent_id`: only those of this owner, of this agent.
         - `metadata`: only those whose metadata has these keys with equal values.
         - `archived`: False for those that are not archived, True for those that are, None for both.
+        - `label`: only those that have this label themselves.
+        - `rating`: only those with a message that somebody rated with this value.
         - `sort`: `"last_message_at"` or `"updated_at"`. An empty conversation sorts by its creation time.
         - `order`: `"desc"` or `"asc"`.
         - `after`, `before`: a page's `next_cursor` or `previous_cursor`; both follow `order`.
         - `offset`: how many to skip. The cost grows with it; prefer cursors.
-        - `limit`: the largest number of conversations in the page.
+        - `limit`: the largest number of conversations in the page. If more than 1,000 conversations have the label or
+          the rating, a call looks at 1,000 conversations at most: its page may be shorter, and `next_cursor` goes on.
         """
         checks.only_one(after=after, before=before)
         checks.one_of(order, ("asc", "desc"), "order")
@@ -107,8 +117,16 @@ class ConversationMethods(StorePart):
             offset=checks.count(offset, "offset", least=0),
             limit=checks.count(limit, "limit", self.limits.page),
         )
-        found, more = await self._backend.list_conversations(self._view.context(), query)
-        return _page(found, sort, more=more, after=after, before=before, offset=offset)
+        context = self._view.context()
+        marked = self._mark_filter(context, label, rating) if label is not None or rating is not None else None
+        listed = await listing.listed(self._view, context, query, marked)
+        return _page(listed, sort, after=after, before=before, offset=offset)
+
+    def _mark_filter(self, context: Context, label: str | None, rating: float | None) -> marks.MarkFilter:
+        self._view.require(marks.can_index(self._backend) or not self.capabilities.keeps, "records", "list by marks")
+        name = None if label is None else marks.checked_label(label, self.limits)
+        value = None if rating is None else marks.checked_value(rating)
+        return marks.MarkFilter(self._backend, context, name, value)
 
     async def iter_conversations(
         self,
@@ -117,13 +135,16 @@ class ConversationMethods(StorePart):
         agent_id: str | int | None = None,
         metadata: Mapping[str, Any] | None = None,
         archived: bool | None = False,
+        label: str | None = None,
+        rating: float | None = None,
         sort: ConversationSort = "last_message_at",
         order: Order = "desc",
     ) -> AsyncIterator[Conversation]:
         """Iterates over every conversation that `list_conversations` would list, reading page by page.
 
-        `user_id`, `agent_id`, `metadata`, `archived`, `sort` and `order` mean what they mean in `list_conversations`. A
-        conversation that is written to during the iteration changes its place, so it may be skipped or returned twice.
+        `user_id`, `agent_id`, `metadata`, `archived`, `label`, `rating`, `sort` and `order` mean what they mean in
+        `list_conversations`. A conversation that is written to during the iteration changes its place, so it may be
+        skipped or returned twice.
         """
         after = None
         while True:
@@ -132,6 +153,8 @@ class ConversationMethods(StorePart):
                 agent_id=agent_id,
                 metadata=metadata,
                 archived=archived,
+                label=label,
+                rating=rating,
                 sort=sort,
                 order=order,
                 after=after,
@@ -190,6 +213,9 @@ class ConversationMethods(StorePart):
         )
         id = checks.id_of(conversation_id, "conversation_id", limits)
         changed = await self._backend.update_conversation(context, id, change)
+        if LABELS in change.metadata:
+            with outcome_unknown_on_failure():
+                await marks.note_labels(self._backend, context, id, changed.labels)
         if self._view.embeddings is not None:
             # No message has changed, so the vectors are valid at the new version too.
             self._view.embeddings.note(context.tenant, id, ())
@@ -211,17 +237,17 @@ def _past(created_at: datetime, now: datetime) -> datetime:
     return time
 
 
-def _page(
-    found: list[Conversation], sort: ConversationSort, *, more: bool, after: str | None, before: str | None, offset: int
-) -> Page:
-    if before is not None:
-        found.reverse()
-    if not found:
+def _page(listed: Listed, sort: ConversationSort, *, after: str | None, before: str | None, offset: int) -> Page:
+    found = listed.found[::-1] if before is not None else listed.found
+    end = listed.last or (listed.found[-1] if listed.found else None)
+    if end is None:
         return Page([])
-    has_next = more if before is None else True
-    has_previous = more if before is not None else after is not None or offset > 0
+    start = listed.found[0] if listed.found else end
+    first, last = (start, end) if before is None else (end, start)
+    has_next = listed.more if before is None else True
+    has_previous = listed.more if before is not None else after is not None or offset > 0
     return Page(
         found,
-        cursors.of_conversation(found[-1], sort) if has_next else None,
-        cursors.of_conversation(found[0], sort) if has_previous else None,
+        cursors.of_conversation(last, sort) if has_next else None,
+        cursors.of_conversation(first, sort) if has_previous else None,
     )

@@ -12,7 +12,7 @@ from hansard.contract.types import Draft
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import KINDS, NOT_YET, SCOPES, STATUSES, Message, Participant, Source, Usage
-from hansard.store import checks
+from hansard.store import checks, marks
 
 _MOST_TOKENS = 10**15
 _MOST_COST = 1e15
@@ -30,6 +30,7 @@ class Drafts(Struct, frozen=True, gc=False):
 
     drafts: tuple[Draft, ...]
     blobs: Mapping[str, bytes]
+    has_ratings: bool = False
 
 
 _FIELDS = frozenset(Message.__struct_fields__) - {"seq", "blobs"}
@@ -103,7 +104,15 @@ def _is_long(content: object, depth: int) -> bool:
 
 def make_drafts(messages: Iterable[Message], limits: Limits) -> Drafts:
     blobs: dict[str, bytes] = {}
-    return Drafts(tuple([make_draft(message, limits, blobs) for message in messages]), blobs)
+    drafts = tuple([make_draft(message, limits, blobs) for message in messages])
+    return Drafts(drafts, blobs, _have_ratings(drafts))
+
+
+def _have_ratings(drafts: Iterable[Draft]) -> bool:
+    for draft in drafts:  # noqa: SIM110  (a generator costs more than the loop, on every append)
+        if draft.message.ratings:
+            return True
+    return False
 
 
 def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Draft:
@@ -125,7 +134,7 @@ def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Dra
         metadata=None if message.metadata is None else checks.metadata(message.metadata),
         blobs=body.refs,
     )
-    if rare := _rare_fields(message):
+    if rare := _rare_fields(message, limits):
         checked = structs.replace(checked, **rare)
     return Draft(checked, body.text, body.size, given_id)
 
@@ -140,7 +149,7 @@ def format_of(content: Any, format: str | None) -> str:
     return format
 
 
-def _rare_fields(message: Message) -> dict[str, Any]:
+def _rare_fields(message: Message, limits: Limits) -> dict[str, Any]:
     """Returns the fields that most messages leave at their default, checked where they are not."""
     fields: dict[str, Any] = {}
     if message.participant is not None:
@@ -159,6 +168,10 @@ def _rare_fields(message: Message) -> dict[str, Any]:
         fields["sources"] = sources(message.sources)
     if message.usage is not None:
         fields["usage"] = usage(message.usage)
+    if message.labels:
+        fields["labels"] = marks.checked_labels(message.labels, limits)
+    if message.ratings:
+        fields["ratings"] = marks.checked_ratings(message.ratings, limits)
     return fields
 
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 from msgspec import structs
 
-from hansard.contract.types import Context, ConversationQuery, MessageQuery, Participation, Remove
-from hansard.errors import Conflict, ConversationNotFound
+from hansard.contract.types import Context, ConversationQuery, MessageChange, MessageQuery, Participation, Remove
+from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Receipt, to_micros
-from hansard.store import vector_records
+from hansard.store import marks, vector_records
 from hansard.store.core import View
 
 PurgeBy = Literal["last_message", "updated"]
@@ -22,7 +22,7 @@ _SWEEP = 1000
 
 
 async def user(view: View, user_id: str) -> Receipt:
-    """Erases the conversations that the user owns, the user's messages in others, records and usage."""
+    """Erases the conversations that the user owns, the user's messages and ratings in others, records and usage."""
     # Expired conversations are invisible but still stored.
     context = Context(view.tenant, view.clock(), with_expired=True)
     total = Receipt(at=context.now, physically_gone=True)
@@ -34,6 +34,7 @@ async def user(view: View, user_id: str) -> Receipt:
         for each in found:
             with suppress(ConversationNotFound):  # deleted meanwhile
                 total += await _messages(view, context, each)
+    await _ratings(view, context, user_id)
     return total + await view.backend.erase_user_data(context, user_id)
 
 
@@ -50,6 +51,17 @@ async def _messages(view: View, context: Context, of: Participation) -> Receipt:
         removed = await view.backend.remove_messages(context, of.conversation_id, remove)
         await removal.delete_vectors({message.seq for message in removed.messages})
         return removed.receipt
+
+
+async def _ratings(view: View, context: Context, user_id: str) -> None:
+    """Removes the ratings that the user gave in conversations of others."""
+    while rated := await marks.rated_by(view.backend, context, user_id, _BATCH):
+        for id, message_ids in rated.items():
+            for message_id in message_ids:
+                with suppress(NotFound):  # deleted meanwhile
+                    change = MessageChange(unrated_by=user_id)
+                    await view.backend.update_message(context, id, message_id, change)
+            await marks.forget_rater(view.backend, context, user_id, id, message_ids)
 
 
 async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool = False) -> Receipt:

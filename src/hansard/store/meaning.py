@@ -21,7 +21,7 @@ from hansard.model import Conversation, Message
 from hansard.search import scan, similarity, vectors
 from hansard.search.similarity import Similar
 from hansard.search.vectors import VectorRow
-from hansard.store import vector_records
+from hansard.store import marks, vector_records
 from hansard.store.core import View
 from hansard.store.embedder_task import Embeddings, vectors_of
 
@@ -133,7 +133,8 @@ class _Compared:
             if len(found) >= wanted:
                 break
             async for each, message in stored.those_of(best[at : at + _BATCH]):
-                found[each] = self._scored(each, message, stored)
+                if marks.passes((scored := self._scored(each, message, stored))[1], self._lookup):
+                    found[each] = scored
         async for each, message in stored.those_of([each for each in self._wanted if each not in found]):
             found[each] = self._scored(each, message, stored)
         return sorted(found.values(), key=lambda pair: (-pair[0], [-each for each in pair[1].position[:2]]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hansard.errors import Denied, ValidationError
 from hansard.search.hits import Hits
-from hansard.store import checks, read_query
+from hansard.store import checks, marks, read_query
 from hansard.store.core import StorePart
 from hansard.store.read_query import BlobMode
 
@@ -36,6 +36,8 @@ class SearchMethods(StorePart):
         since: datetime | None = None,
         until: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        rating: float | None = None,
         branch: str | None = None,
         all_branches: bool = False,
         mode: SearchMode | None = None,
@@ -55,6 +57,9 @@ class SearchMethods(StorePart):
         - `user_id`, `agent_id`, `metadata`: only in conversations of this owner, of this agent, with this metadata.
         - `roles`, `participant_ids`: only messages with one of these roles, or by one of these participants.
         - `since`, `until`: only messages created from `since` on and before `until`.
+        - `label`: only messages that have this label, or are in a conversation that has it.
+        - `rating`: only messages that somebody rated with this value. Labels and ratings are looked for in the newest
+          1,000 matches; if there are more, `complete` is False.
         - `branch`: another branch of `conversation_id`; None for the active one.
         - `all_branches`: search every branch, not only the active ones.
         - `mode`: `"words"`; with an embedder also `"meaning"`, or `"hybrid"`, which ranks by both. None for `"hybrid"`
@@ -89,6 +94,8 @@ class SearchMethods(StorePart):
             since=narrow.since,
             until=narrow.until,
             limit=checks.count(limit, "limit", self.limits.page),
+            label=None if label is None else marks.checked_label(label, self.limits),
+            rating=None if rating is None else marks.checked_value(rating),
         )
         cap = checks.optional_count(token_cap, "token_cap", least=1)
         place = checks.optional_text(cursor, "the cursor")

@@ -31,7 +31,7 @@ from hansard.errors import Unavailable, ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.search import Hit, Hits, fusion, scan
-from hansard.store import checks, meaning, read_query
+from hansard.store import checks, marks, meaning, read_query
 from hansard.store.core import View
 from hansard.store.read_query import BlobMode
 
@@ -46,6 +46,9 @@ _BEST = 10
 """Of so many of the best by words, the one with the most of the query tells how much words weigh."""
 
 logger = logging.getLogger("hansard.embeddings")
+
+_MARKED = 1000
+"""How many of the newest or best matches are searched for those with a label or a rating."""
 
 _DENSE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
@@ -184,6 +187,24 @@ def _page(
 
 
 async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
+    if lookup.label is None and lookup.rating is None:
+        return await _find_any(view, context, lookup)
+    bare = structs.replace(lookup, label=None, rating=None, limit=_MARKED)
+    found: list[Match] = []
+    looked, more, complete = 0, True, True
+    while more and looked < _MARKED and len(found) <= lookup.limit:
+        matches = await _find_any(view, context, bare)
+        found += [each for each in matches.found if marks.passes(each, lookup)]
+        looked, more = looked + len(matches.found), matches.has_more and bool(matches.found)
+        complete = complete and matches.complete
+        if more:
+            bare = structs.replace(bare, below=matches.found[-1].position)
+    return Matches(
+        found[: lookup.limit], len(found) > lookup.limit, complete and (not more or len(found) > lookup.limit)
+    )
+
+
+async def _find_any(view: View, context: Context, lookup: Lookup) -> Matches:
     how = view.backend.capabilities.search
     if not lookup.query or not view.backend.capabilities.keeps:
         return Matches([])
@@ -194,6 +215,15 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
 
 
 async def _rank(view: View, context: Context, lookup: Lookup) -> Ranking:
+    if lookup.label is None and lookup.rating is None:
+        return await _rank_any(view, context, lookup)
+    ranking = await _rank_any(view, context, structs.replace(lookup, label=None, rating=None, limit=_MARKED))
+    found = [each for each in ranking.found if marks.passes(each.match, lookup)]
+    has_all = len(ranking.found) < _MARKED or len(found) >= lookup.limit
+    return Ranking(found[: lookup.limit], complete=ranking.complete and has_all)
+
+
+async def _rank_any(view: View, context: Context, lookup: Lookup) -> Ranking:
     how = view.backend.capabilities.search
     if not lookup.query or not view.backend.capabilities.keeps:
         return Ranking([])

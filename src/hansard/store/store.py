@@ -25,6 +25,7 @@ from hansard.store.core import Clock, StorePart, Titler, View, utc_now
 from hansard.store.lifecycle import LifecycleMethods
 from hansard.store.messages import MessageMethods
 from hansard.store.prompts import PromptMethods
+from hansard.store.ratings import RatingMethods
 from hansard.store.records import Records
 from hansard.store.search import SearchMethods
 from hansard.store.titles import TitleWriter, first_words
@@ -39,6 +40,7 @@ class Store(
     AppendMethods,
     MessageMethods,
     BranchMethods,
+    RatingMethods,
     PromptMethods,
     SearchMethods,
     LifecycleMethods,

@@ -18,6 +18,7 @@ from hansard.contract.backend import Capabilities
 from hansard.contract.types import Draft, Image, Restore, RestoredRow, Row, StoredBranch
 from hansard.errors import ConversationNotFound
 from hansard.model import MAIN, NOT_YET, Conversation, Message, Summary
+from hansard.store import marks
 from hansard.transfer.export import BYTES, Numbered, Numbers, as_numbered, numbered
 from hansard.transfer.format import encode, fingerprint
 from hansard.transfer.target import TransferTarget
@@ -109,6 +110,8 @@ class ConversationImport:
         different = await self._differs(rows)
         if different is not None:
             self._refuse(f"the target holds other messages: {different}")
+        else:
+            await self._note_ratings(rows)  # an interrupted import may have stored only the messages
 
     async def _has_compared_all(self) -> bool:
         """Whether all messages of the target have been compared: it may have more."""
@@ -133,6 +136,7 @@ class ConversationImport:
         except ConversationNotFound:
             self._refuse("its id is taken")
             return False
+        await self._note_ratings(piece.rows)
         if done or self._theirs is None:
             await self._read_target()
         if target.capabilities.keeps:
@@ -142,6 +146,10 @@ class ConversationImport:
         target.sent_blobs(piece.blobs)
         target.moved()
         return True
+
+    async def _note_ratings(self, rows: Sequence[Row]) -> None:
+        messages = [row.message for row in rows if row.message.ratings]
+        await marks.note_ratings(self._backend, self._target.view.context(), self._id, messages)
 
     async def _read_target(self) -> None:
         found = await self._backend.read_image(self._target.view.context(), self._id)
@@ -215,6 +223,8 @@ class ConversationImport:
             if not self._is_same(self._theirs):
                 self._target.lose(self.where, "what was stored of the conversation itself differs", verified=False)
             await self._put_summaries(self._that_cover_messages(summaries))
+            labels = self._image.conversation.labels
+            await marks.note_labels(self._backend, self._target.view.context(), self._id, labels)
         self._target.moved()
         return not is_same
 

@@ -13,7 +13,7 @@ from hansard import codec, cursors, rules
 from hansard.contract.types import Context, ConversationQuery, Image, RecordQuery, Row, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
-from hansard.store import vector_records
+from hansard.store import marks, vector_records
 from hansard.store.core import View
 from hansard.transfer.format import (
     BlobLine,
@@ -235,7 +235,7 @@ class TransferSource:
             return
         for owner in await self._owners():
             async for page in self._record_pages(owner):
-                own = [record for record in page if not vector_records.is_embedding_progress(record)]
+                own = [record for record in page if not _is_of_this_store(record)]
                 chosen = [record for record in own if await self._is_chosen(owner, record)]
                 if chosen:
                     yield owner, chosen
@@ -309,3 +309,8 @@ def numbered(image: Image) -> Numbered:
 def _renumbered(branch: StoredBranch, numbers: dict[int, int]) -> StoredBranch:
     path = tuple((numbers[line], upto) for line, upto in branch.path)
     return structs.replace(branch, segment=numbers[branch.segment], path=path)
+
+
+def _is_of_this_store(record: Record) -> bool:
+    """Whether the record means nothing in another store."""
+    return vector_records.is_embedding_progress(record) or marks.is_index(record)

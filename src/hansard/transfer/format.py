@@ -31,6 +31,7 @@ from hansard.model import (
     Message,
     MessageScope,
     Participant,
+    Rating,
     Record,
     Source,
     Status,
@@ -149,6 +150,8 @@ class _Canonical(Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
     metadata: dict[str, Any] | None = None
     blobs: tuple[BlobRef, ...] = ()
+    labels: tuple[str, ...] = ()
+    ratings: tuple[Rating, ...] = ()
 
 
 class _CanonicalLine(Struct, frozen=True, tag="message"):
@@ -177,6 +180,8 @@ def message_line(line: int, message: Message) -> bytes:
         message.usage,
         message.metadata,
         message.blobs,
+        message.labels,
+        message.ratings,
     )
     return _encode(_CanonicalLine(line, canonical))
 

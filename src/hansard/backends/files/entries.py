@@ -22,6 +22,7 @@ from hansard.model import (
     Message,
     MessageScope,
     Participant,
+    Rating,
     Source,
     Status,
     Summary,
@@ -120,6 +121,8 @@ class JournalMessage(Struct, omit_defaults=True, kw_only=True):
     usage: Usage | None = None
     metadata: dict[str, Any] | None = None
     blobs: tuple[BlobRef, ...] = ()
+    labels: tuple[str, ...] = ()
+    ratings: tuple[Rating, ...] = ()
 
 
 class MessageFields(Struct):
@@ -186,6 +189,8 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
         usage=message.usage,
         metadata=message.metadata,
         blobs=message.blobs,
+        labels=message.labels,
+        ratings=message.ratings,
     )
     return Raw(_encode(stored))
 

@@ -273,6 +273,8 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
             more.usage,
             more.metadata,
             more.blobs,
+            more.labels,
+            more.ratings,
         )
         made.append(message)
     return made

@@ -294,6 +294,8 @@ def messages_from(rows: Iterable[RedisMessage], conversation_id: str) -> list[Me
             more.usage,
             more.metadata,
             more.blobs,
+            more.labels,
+            more.ratings,
         )
         made.append(message)
     return made

@@ -61,6 +61,8 @@ def message_of(
         rest.usage,
         rest.metadata,
         rest.blobs,
+        rest.labels,
+        rest.ratings,
     )
 
 

@@ -285,6 +285,8 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
             more.usage,
             more.metadata,
             more.blobs,
+            more.labels,
+            more.ratings,
         )
         made.append(message)
     return made

@@ -26,8 +26,10 @@ async def create_conversation(tx: Transaction, given: Conversation) -> Conversat
 
 
 async def update_conversation(tx: Transaction, change: ConversationChange) -> Conversation:
-    state = plan_change(tx.context, require(tx), change)
-    await tx.apply(Changes(state=state))
+    before = require(tx)
+    state = plan_change(tx.context, before, change)
+    if state is not before:
+        await tx.apply(Changes(state=state))
     return state.conversation
 
 

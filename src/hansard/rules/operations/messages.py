@@ -81,6 +81,8 @@ async def update_message(tx: Transaction, message_id: str, change: MessageChange
         raise no_message(tx.id, message_id)
     segment, before = found
     after, message = plan_update(tx.context, state, before, change)
+    if message is before:
+        return message
     usage: Sequence[UsageRow] = ()
     if before.usage != message.usage:
         usage = total_usage(usage_change(after.conversation, message, before.usage, message.usage))

@@ -13,6 +13,7 @@ from hansard.server.rest import (
     lifecycle,
     messages,
     prompts,
+    ratings,
     records,
     search,
 )
@@ -21,6 +22,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *conversations.routes,
     *messages.routes,
     *branches.routes,
+    *ratings.routes,
     *prompts.routes,
     *search.routes,
     *records.routes,

@@ -30,6 +30,8 @@ class ListConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     agent_id: Id | None = None
     metadata: str | None = None
     archived: Literal["true", "false", "both"] = "false"
+    label: Id | None = None
+    rating: float | None = None
     sort: ConversationSort = "last_message_at"
     order: Order = "desc"
     after: str | None = None

@@ -21,6 +21,7 @@ from hansard.model import (
     MessageSort,
     Order,
     Participant,
+    Rating,
     Receipt,
     Role,
     Source,
@@ -96,6 +97,8 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     sources: tuple[Source, ...] = ()
     usage: Usage | None = None
     metadata: dict[str, Any] | None = None
+    labels: tuple[str, ...] = ()
+    ratings: tuple[Rating, ...] = ()
 
     def as_message(self) -> Message:
         return Message(
@@ -113,6 +116,8 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
             sources=self.sources,
             usage=self.usage,
             metadata=self.metadata,
+            labels=self.labels,
+            ratings=self.ratings,
         )
 
 

@@ -34,6 +34,8 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
     since: datetime | None = None
     until: datetime | None = None
     metadata: dict[str, Any] | None = None
+    label: Id | None = None
+    rating: float | None = None
     branch: Id | None = None
     all_branches: bool = False
     mode: SearchMode | None = None

@@ -22,6 +22,7 @@ from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStat
 from hansard.testing.contract.order import TestOrder
 from hansard.testing.contract.pages import TestPaging
 from hansard.testing.contract.prompts import TestPrompts, TestRollingSummaries
+from hansard.testing.contract.ratings import TestMarkFilters, TestRatings
 from hansard.testing.contract.records import TestAppendRecords, TestRecords, TestScans
 from hansard.testing.contract.restore import TestCopying
 from hansard.testing.contract.search import TestJudged, TestSearching
@@ -56,11 +57,13 @@ __all__ = [
     "TestJudged",
     "TestLeases",
     "TestListing",
+    "TestMarkFilters",
     "TestOrder",
     "TestPaging",
     "TestPinned",
     "TestPrompts",
     "TestPurge",
+    "TestRatings",
     "TestReadYourWrites",
     "TestRecords",
     "TestRemoving",

@@ -38,6 +38,9 @@ def store_a_secret(store: Driver) -> None:
         store.branch(ID, at=MESSAGE, branch_id=BRANCH)
         store.switch_branch(ID, "main")
     store.add_summary(ID, SECRET, from_seq=1, to_seq=1)
+    store.rate(ID, MESSAGE, 7, by=SECRET, comment=SECRET)
+    store.add_label(ID, SECRET, message_id=MESSAGE)
+    store.add_label(ID, SECRET)
     if store.capabilities.records:
         for view in (store, store.user(OWNER)):
             view.records.put(["n"], "k", SECRET)
@@ -83,6 +86,10 @@ class TestWalls(Contract):
             lambda id: outside.get_message(id, MESSAGE),
             lambda id: outside.get_messages(id, after=MESSAGE),
             outside.fork,
+            lambda id: outside.rate(id, MESSAGE, 1),
+            lambda id: outside.remove_rating(id, MESSAGE),
+            lambda id: outside.add_label(id, "x"),
+            lambda id: outside.remove_label(id, "x", message_id=MESSAGE),
             lambda id: outside.add_summary(id, "x", from_seq=1, to_seq=1),
         ):
             errors = []
