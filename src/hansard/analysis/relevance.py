@@ -131,6 +131,10 @@ class _Search:
         bit, has, words = 1 << at, self.has, self.words
 
         def take() -> None:
+            if not has:
+                words.update(postings)
+                has.update(dict.fromkeys(words, bit))
+                return
             for key, length in postings:
                 has[key] = has.get(key, 0) | bit
                 words[key] = length
@@ -224,7 +228,32 @@ class _Scorer:
 
     def scores(self, keys: Collection[int]) -> dict[int, float]:
         words = self._words
+        if len(self._weights) == 1:
+            return self._scores_of_one_word(keys)
         return {key: self.score(key, words[key]) for key in keys}
+
+    def _scores_of_one_word(self, keys: Collection[int]) -> dict[int, float]:
+        """The same, several times as fast: among short messages, whose neighbours count in eighths, few differ."""
+        has, words = self._has, self._words
+        long = {key for key, length in words.items() if length > PARAGRAPH}
+        known: dict[tuple[int, int], float] = {}
+        scores = {}
+        for key in keys:
+            length = words[key]
+            eighths = (
+                4 * ((key - 1 in has) + (key + 1 in has))
+                + 2 * ((key - 2 in has) + (key + 2 in has))
+                + (key - 3 in has)
+                + (key + 3 in has)
+            )
+            if eighths and long and not long.isdisjoint(range(key - 3, key + 4)):
+                scores[key] = self._score(1, length, [(far, key + at) for at, far in _OFFSETS if key + at in has])
+                continue
+            score = known.get((eighths, length))
+            if score is None:
+                score = known[eighths, length] = self.score(key, length)
+            scores[key] = score
+        return scores
 
     def score(self, key: int, length: int) -> float:
         has = self._has
@@ -240,7 +269,8 @@ class _Scorer:
     def _score(self, own: int, length: int, near: Sequence[tuple[float, int]]) -> float:
         gate = _gate(length)
         damping = K1 * (1 - B + B * (length + _AROUND * PARAGRAPH * gate) / _USUAL)
-        others = [(weight * gate * _gate(self._words[key]), self._has[key]) for weight, key in near]
+        words, has = self._words, self._has
+        others = [(weight * gate * _gate(words[key]), has[key]) for weight, key in near]
         score = 0.0
         for bit, weight in self._weights:
             times = 1.0 if own & bit else 0.0
