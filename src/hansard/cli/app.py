@@ -21,6 +21,7 @@ from hansard.cli import (
     bench,
     browse,
     chat,
+    collect,
     completion,
     doctor,
     edit,
@@ -63,6 +64,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
     "Talking": (chat.chat,),
     "Writing": (edit.append, edit.delete, ratings.rate, ratings.label),
     "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
+    "Coding agents": (collect.collect, collect.resume),
     "Serving": (serve.serve, serve.config, browse.open_, serve.demo, serve.mcp, serve.keys),
     "Maintenance": (
         *(admin.stats, admin.usage, admin.tenants, admin.check, admin.reindex, admin.upgrade),
