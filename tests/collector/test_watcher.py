@@ -20,7 +20,7 @@ async def test_events_name_the_files(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         while path not in found:
             path.write_text("x")
-            found = await anext(changes) or set()
+            found = found | (await anext(changes) or frozenset())
     await changes.aclose()
 
 

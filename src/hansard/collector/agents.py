@@ -46,7 +46,7 @@ def home(environment: Environment) -> Path:
     return Path(environment.get("HOME") or Path.home())
 
 
-class ClaudeCode:
+class ClaudeCodeAgent:
     name = "claude-code"
     importer = claude_code.ClaudeCode()
 
@@ -70,7 +70,7 @@ class ClaudeCode:
         return self.folders(environment)[0] / re.sub(r"[^a-zA-Z0-9]", "-", project) / f"{conversation.id}.jsonl"
 
 
-class Codex:
+class CodexAgent:
     name = "codex"
     importer = codex.Codex()
 
@@ -108,7 +108,7 @@ def _known_path(conversation: Conversation) -> Path | None:
 @cache
 def coding_agents() -> tuple[CodingAgent, ...]:
     plugins: list[CodingAgent] = [point.load()() for point in entry_points(group=GROUP)]
-    return (ClaudeCode(), Codex(), *plugins)
+    return (ClaudeCodeAgent(), CodexAgent(), *plugins)
 
 
 def agent_named(name: str) -> CodingAgent:

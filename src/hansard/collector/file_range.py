@@ -32,6 +32,7 @@ def end_of_lines(path: Path, start: int, most: int | None = None) -> int:
 class FileRange(ImportSource):
     def __init__(self, path: Path, start: int, end: int) -> None:
         super().__init__(path)
+        self._file_path = path
         self._start = start
         self._end = end
         self.numbers = 0
@@ -44,10 +45,10 @@ class FileRange(ImportSource):
         return self._end - self._start
 
     def _open(self, name: str) -> IO[bytes]:
-        return cast(IO[bytes], _Range(self, self.path.open("rb"), self._start, self._end))
+        return cast(IO[bytes], _Range(self, self._file_path.open("rb"), self._start, self._end))
 
     def local_path(self, name: str) -> Path:
-        return self.path
+        return self._file_path
 
 
 class _Range:
