@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,70 @@ def codex_message(role: str, text: str) -> bytes:
 def append(path: Path, data: bytes) -> None:
     with path.open("ab") as file:
         file.write(data)
+
+
+# Gemini CLI and opencode
+
+
+def gemini_file(home: Path) -> Path:
+    folder = home / ".gemini" / "tmp" / "birds"
+    (folder / "chats").mkdir(parents=True, exist_ok=True)
+    (folder / ".project_root").write_text("/work/birds\n")
+    return folder / "chats" / "session-2026-01-02T03-04-abcd1234.jsonl"
+
+
+def gemini_begin() -> bytes:
+    about = {"sessionId": "gem-1", "projectHash": "abc", "startTime": "2026-01-02T03:04:05.000Z", "kind": "main"}
+    return text_of(about)
+
+
+def gemini_message(id: str, kind: str, content: Any, **more: Any) -> bytes:
+    """A line for a message, and one for the session's new time."""
+    message = {"id": id, "timestamp": "2026-01-02T03:04:06.000Z", "type": kind, "content": content} | more
+    return text_of(message) + text_of({"$set": {"lastUpdated": "2026-01-02T03:04:07.000Z"}})
+
+
+def gemini_call(**more: Any) -> dict[str, Any]:
+    return {"id": "call-1", "name": "read_file", "args": {"path": "heron.txt"}, "status": "executing"} | more
+
+
+def gemini_result() -> list[Any]:
+    return [{"functionResponse": {"id": "call-1", "name": "read_file", "response": {"output": "Grey."}}}]
+
+
+class OpencodeDatabase:
+    def __init__(self, home: Path) -> None:
+        self.path = home / ".local" / "share" / "opencode" / "opencode.db"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(self.path, isolation_level=None)
+        self._db.executescript(
+            """
+            PRAGMA journal_mode = WAL;
+            CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, directory TEXT, title TEXT, time_created INT,
+                time_updated INT);
+            CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INT, time_updated INT, data TEXT);
+            CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INT,
+                time_updated INT, data TEXT);
+            """
+        )
+        self._clock = 1_700_000_000_000
+
+    def _tick(self) -> int:
+        self._clock += 1_000
+        return self._clock
+
+    def session(self, id: str) -> None:
+        now = self._tick()
+        self._db.execute("INSERT INTO session VALUES (?, 'p', '/work/birds', 'Herons', ?, ?)", (id, now, now))
+
+    def message(self, session: str, id: str, role: str, text: str, *, completed: bool = True) -> None:
+        now = self._tick()
+        times = {"created": now} | ({"completed": now} if completed and role == "assistant" else {})
+        data = json.dumps({"role": role, "time": times, "modelID": "open-test"})
+        self._db.execute("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?)", (id, session, now, now, data))
+        part = json.dumps({"type": "text", "text": text})
+        row = (f"prt_{id}", id, session, now, now, part)
+        self._db.execute("INSERT OR REPLACE INTO part VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def close(self) -> None:
+        self._db.close()

@@ -46,8 +46,8 @@ def collect(
 ) -> int:
     """Store the transcripts of coding agents.
 
-    Finds those of Claude Code, Codex and others on this machine, stores them, and follows what is written until Ctrl-C.
-    What an agent deletes stays in the store: see docs/howto/collect.md. A missing store is created.
+    Finds those of Claude Code, Codex, Gemini CLI and opencode on this machine, stores them, and follows what is written
+    until Ctrl-C. What an agent deletes stays in the store: see docs/howto/collect.md. A missing store is created.
     """
     if install:
         return _install(agents or [], context)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import structs
 
 from hansard.errors import ValidationError
-from hansard.importers import claude_code, codex
+from hansard.importers import claude_code, codex, gemini_cli, opencode
+from hansard.importers.importer import ForeignConversation
+from hansard.importers.report import ImportReport
+from hansard.importers.source import FileSource
 from hansard.importers.transcript_file import TranscriptImporter
 from hansard.model import Conversation
 
@@ -26,20 +31,36 @@ class CodingAgent(Protocol):
     def name(self) -> str:
         """The name of its importer, which is `imported_from` in the metadata of its conversations."""
 
-    @property
-    def importer(self) -> TranscriptImporter: ...
-
     def folders(self, environment: Environment) -> list[Path]:
         """The folders that hold its transcripts, at any depth, whether they exist or not."""
 
-    def is_transcript(self, path: Path) -> bool:
-        """Whether a file is a transcript, by its name."""
+    def transcript(self, path: Path) -> Path | None:
+        """The transcript that a file is or belongs to, by its name; None if it is something else."""
 
     def resume_command(self, conversation: Conversation) -> list[str]:
         """The command that continues the session."""
 
     def transcript_path(self, conversation: Conversation, environment: Environment) -> Path | None:
         """Where the agent looks for the session's transcript; None if that is not known."""
+
+
+@runtime_checkable
+class LineAgent(CodingAgent, Protocol):
+    """A coding agent whose transcripts only grow, line by line."""
+
+    @property
+    def importer(self) -> TranscriptImporter: ...
+
+
+@runtime_checkable
+class SnapshotAgent(CodingAgent, Protocol):
+    """A coding agent that changes what it has written: a document, or a database of all sessions."""
+
+    def mark(self, path: Path) -> int:
+        """What to pass as `since` next time."""
+
+    def changed(self, path: Path, since: int, report: ImportReport) -> Iterator[ForeignConversation]:
+        """The conversations that may have changed since. 0 is all of them."""
 
 
 def home(environment: Environment) -> Path:
@@ -55,8 +76,8 @@ class ClaudeCodeAgent:
         usual = [home(environment) / ".claude", home(environment) / ".config" / "claude"]
         return [folder / "projects" for folder in ([Path(given)] if given else []) + usual]
 
-    def is_transcript(self, path: Path) -> bool:
-        return path.suffix == ".jsonl"
+    def transcript(self, path: Path) -> Path | None:
+        return path if path.suffix == ".jsonl" else None
 
     def resume_command(self, conversation: Conversation) -> list[str]:
         return ["claude", "--resume", session_of(conversation)]
@@ -78,8 +99,8 @@ class CodexAgent:
         folder = Path(environment.get("CODEX_HOME") or home(environment) / ".codex")
         return [folder / "sessions", folder / "archived_sessions"]
 
-    def is_transcript(self, path: Path) -> bool:
-        return path.suffix == ".jsonl" and path.name.startswith("rollout-")
+    def transcript(self, path: Path) -> Path | None:
+        return path if path.suffix == ".jsonl" and path.name.startswith("rollout-") else None
 
     def resume_command(self, conversation: Conversation) -> list[str]:
         return ["codex", "resume", session_of(conversation)]
@@ -91,6 +112,65 @@ class CodexAgent:
         if not isinstance(name, str) or not name.startswith("rollout-"):
             return None
         return self.folders(environment)[0] / f"{conversation.created_at:%Y/%m/%d}" / name
+
+
+class GeminiCliAgent:
+    name = "gemini-cli"
+    _importer = gemini_cli.GeminiCli()
+
+    def folders(self, environment: Environment) -> list[Path]:
+        return [home(environment) / ".gemini" / "tmp"]
+
+    def transcript(self, path: Path) -> Path | None:
+        is_session = path.name.startswith("session-") and path.suffix in (".json", ".jsonl")
+        return path if is_session and "chats" in path.parts else None
+
+    def mark(self, path: Path) -> int:
+        return 0
+
+    def changed(self, path: Path, since: int, report: ImportReport) -> Iterator[ForeignConversation]:
+        source = FileSource(path)
+        if not self._importer.is_session(source.head(path.name)):
+            return
+        about: dict[str, Any] = {"transcript": str(path)}
+        folder = next(each for each in path.parents if each.name == "chats").parent
+        if (root := folder / ".project_root").is_file():
+            about["project"] = root.read_text("utf-8", "replace").strip()
+        for given in self._importer.read(source, report):
+            yield structs.replace(given, metadata={**given.metadata, **about})
+
+    def resume_command(self, conversation: Conversation) -> list[str]:
+        return ["gemini", "--resume", conversation.id]
+
+    def transcript_path(self, conversation: Conversation, environment: Environment) -> Path | None:
+        return _known_path(conversation)
+
+
+class OpencodeAgent:
+    name = "opencode"
+    _importer = opencode.Opencode()
+
+    def folders(self, environment: Environment) -> list[Path]:
+        data = Path(environment.get("XDG_DATA_HOME") or home(environment) / ".local" / "share")
+        return [data / "opencode"]
+
+    def transcript(self, path: Path) -> Path | None:
+        name = path.name.removesuffix("-wal")
+        return path.with_name(name) if name == "opencode.db" else None
+
+    def mark(self, path: Path) -> int:
+        return self._importer.mark(FileSource(path))
+
+    def changed(self, path: Path, since: int, report: ImportReport) -> Iterator[ForeignConversation]:
+        source = FileSource(path)
+        if self._importer.recognises(source):
+            yield from self._importer.changed(source, since, report)
+
+    def resume_command(self, conversation: Conversation) -> list[str]:
+        return ["opencode", "--session", conversation.id]
+
+    def transcript_path(self, conversation: Conversation, environment: Environment) -> Path | None:
+        return None  # its sessions are in a database
 
 
 def session_of(conversation: Conversation) -> str:
@@ -108,7 +188,7 @@ def _known_path(conversation: Conversation) -> Path | None:
 @cache
 def coding_agents() -> tuple[CodingAgent, ...]:
     plugins: list[CodingAgent] = [point.load()() for point in entry_points(group=GROUP)]
-    return (ClaudeCodeAgent(), CodexAgent(), *plugins)
+    return (ClaudeCodeAgent(), CodexAgent(), GeminiCliAgent(), OpencodeAgent(), *plugins)
 
 
 def agent_named(name: str) -> CodingAgent:

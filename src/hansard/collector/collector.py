@@ -13,10 +13,12 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hansard.collector.agents import CodingAgent
+from hansard.collector.agents import CodingAgent, LineAgent, SnapshotAgent
 from hansard.collector.file_range import FileRange, end_of_lines
-from hansard.collector.file_state import FileState, FileStates, check_of
+from hansard.collector.file_state import FileState, FileStates, FileVersion, check_of, version_of
+from hansard.collector.snapshot import update_changed
 from hansard.collector.tail import LostTrack, append
+from hansard.errors import ValidationError
 from hansard.importers.load import Owner, load
 from hansard.importers.report import ImportReport
 from hansard.importers.source import HEAD
@@ -72,48 +74,69 @@ class Collector:
 
     async def scan(self) -> None:
         """Stores everything that is new in all folders, the newest files first."""
-        found = [
-            (entry, agent)
+        found = {
+            transcript: agent
             for agent in self._agents
-            for folder in dict.fromkeys(agent.folders(self._environment))
-            for entry in _files(folder)
-            if agent.is_transcript(Path(entry.path)) and not self._is_known(entry)
-        ]
-        for entry, agent in sorted(found, key=lambda each: each[0].stat().st_mtime_ns, reverse=True):
-            await self._take(Path(entry.path), agent)
+            for folder in agent.folders(self._environment)
+            for path in _files(folder)
+            if (transcript := agent.transcript(path)) is not None
+        }
+        versions = {path: version for path in found if (version := self._changed(path)) is not None}
+        for path in sorted(versions, key=lambda path: versions[path].modified, reverse=True):
+            await self._take(path, found[path])
 
     async def take(self, path: Path) -> None:
         """Stores what is new in a file, if it is a transcript."""
         for agent in self._agents:
-            if agent.is_transcript(path) and any(
-                path.is_relative_to(each) for each in agent.folders(self._environment)
-            ):
-                await self._take(path, agent)
+            transcript = agent.transcript(path)
+            folders = agent.folders(self._environment)
+            if transcript is not None and any(path.is_relative_to(each) for each in folders):
+                await self._take(transcript, agent)
 
-    def _is_known(self, entry: os.DirEntry[str]) -> bool:
-        state = self._states.get(Path(entry.path))
-        return state is not None and state.is_same(entry.stat())
+    def _changed(self, path: Path) -> FileVersion | None:
+        """The version of a file, unless it is stored already or gone."""
+        try:
+            now, state = version_of(path), self._states.get(path)
+        except (FileNotFoundError, PermissionError):
+            return None
+        return now if state is None or state.version != now else None
 
     async def _take(self, path: Path, agent: CodingAgent) -> None:
+        now, state = self._changed(path), self._states.get(path)
+        if now is None or (state is not None and state.is_refused):
+            return
         try:
-            now, state = os.stat(path), self._states.get(path)  # noqa: PTH116
-            if state is not None and (state.is_refused or state.is_same(now)):
-                return
-            if state is not None and state.is_grown(path, now):
-                await self._follow(path, agent, state)
-            elif _is_transcript(path, agent):
-                await self._import(path, agent)
+            if isinstance(agent, SnapshotAgent):
+                await self._take_snapshot(path, agent, now)
+            elif isinstance(agent, LineAgent):
+                if state is not None and state.is_grown(path, now):
+                    await self._follow(path, agent, state)
+                elif _is_transcript(path, agent):
+                    await self._import(path, agent)
         except FileNotFoundError:
             return  # deleted since it was listed: what is stored stays
-        except PermissionError as error:
+        except (PermissionError, ValidationError) as error:
             self.report.complain(str(path), str(error))
 
-    async def _follow(self, path: Path, agent: CodingAgent, state: FileState) -> None:
+    async def _take_snapshot(self, path: Path, agent: SnapshotAgent, now: FileVersion) -> None:
+        state = self._states.get(path)
+        mark = agent.mark(path)
+        for given in agent.changed(path, state.mark if state is not None else 0, self.report):
+            report = ImportReport("collect")
+            await load(self._store, [given], report, owner=self._owner)
+            self._add(report)
+            if not report.new and report.conversations:
+                await update_changed(self._store, given)
+            if report.messages:
+                self._tell(agent, path, given.id, given.title or given.first_words)
+        await self._states.put(FileState(path=str(path), version=now, mark=mark))
+
+    async def _follow(self, path: Path, agent: LineAgent, state: FileState) -> None:
         """Stores the lines after the offset."""
         while True:
             now, end = _extent(path, state.offset, _MOST)
             if end == state.offset:
-                await self._states.put(structs.replace(state, size=now.st_size, modified=now.st_mtime_ns))
+                await self._states.put(structs.replace(state, version=now))
                 return
             session = agent.importer.session(str(path), state.session)
             read = _read(path, state.offset, end, state.numbers, session, self.report)
@@ -130,14 +153,14 @@ class Collector:
             await self._states.put(state)
             self._tell(agent, path, given.id, title)
 
-    async def _import(self, path: Path, agent: CodingAgent) -> None:
+    async def _import(self, path: Path, agent: LineAgent) -> None:
         """Stores what is missing of the whole file."""
         for attempt in range(_ATTEMPTS):
             await asyncio.sleep(attempt / 10)
             if await self._import_once(path, agent, is_last=attempt == _ATTEMPTS - 1):
                 return
 
-    async def _import_once(self, path: Path, agent: CodingAgent, *, is_last: bool) -> bool:
+    async def _import_once(self, path: Path, agent: LineAgent, *, is_last: bool) -> bool:
         """Returns False if another collector has stored a part of the file meanwhile, so that this one gave up."""
         now, end = _extent(path)
         session = agent.importer.session(str(path))
@@ -189,7 +212,7 @@ def _read(path: Path, start: int, end: int, numbers: int, session: TranscriptSes
 
 def _state(
     path: Path,
-    now: os.stat_result,
+    now: FileVersion,
     end: int,
     session: TranscriptSession,
     *,
@@ -199,10 +222,7 @@ def _state(
 ) -> FileState:
     return FileState(
         path=str(path),
-        device=now.st_dev,
-        inode=now.st_ino,
-        modified=now.st_mtime_ns,
-        size=now.st_size,
+        version=now,
         offset=end,
         check=check_of(path, end),
         numbers=numbers,
@@ -212,17 +232,17 @@ def _state(
     )
 
 
-def _extent(path: Path, start: int = 0, most: int | None = None) -> tuple[os.stat_result, int]:
+def _extent(path: Path, start: int = 0, most: int | None = None) -> tuple[FileVersion, int]:
     """The file as it is now, and the end of the lines to read. In this order: what is written later is seen later."""
-    return path.stat(), end_of_lines(path, start, most)
+    return version_of(path), end_of_lines(path, start, most)
 
 
-def _is_transcript(path: Path, agent: CodingAgent) -> bool:
+def _is_transcript(path: Path, agent: LineAgent) -> bool:
     with path.open("rb") as file:
         return agent.importer.is_transcript(file.read(HEAD))
 
 
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _files(folder: Path) -> Iterator[Path]:
     """All files below a folder. Links are not followed."""
     waiting = [str(folder)]
     while waiting:
@@ -232,6 +252,6 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     elif entry.is_file(follow_symlinks=False):
-                        yield entry
+                        yield Path(entry.path)
         except (FileNotFoundError, PermissionError):
             continue  # the agent is removing it, or it is another user's

@@ -17,15 +17,32 @@ _CHECKED = 1024
 """Bytes before the offset that must be the same, or else the file is another one."""
 
 
+class FileVersion(Struct, frozen=True):
+    """A file as it was at a time: if this is equal, the file is the same."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    """Nanoseconds."""
+
+
+def version_of(path: Path) -> FileVersion:
+    """The version of a file. What is written to a SQLite file is in its write-ahead log first."""
+    now = path.stat()
+    size, modified = now.st_size, now.st_mtime_ns
+    if path.suffix == ".db" and (log := path.with_name(path.name + "-wal")).exists():
+        size, modified = size + log.stat().st_size, max(modified, log.stat().st_mtime_ns)
+    return FileVersion(now.st_dev, now.st_ino, size, modified)
+
+
 class FileState(Struct, frozen=True, omit_defaults=True):
     """What was stored of a file."""
 
     path: str
-    device: int
-    inode: int
-    modified: int
-    """Nanoseconds, of the file when it was read."""
-    size: int
+    version: FileVersion
+    mark: int = 0
+    """For files that are not read by lines: what has changed up to this mark is stored."""
     offset: int = 0
     """The end of the last line that was stored."""
     check: str = ""
@@ -40,18 +57,10 @@ class FileState(Struct, frozen=True, omit_defaults=True):
     is_refused: bool = False
     """The conversation was deleted from the store, and stays deleted."""
 
-    def is_same(self, now: os.stat_result) -> bool:
-        return (self.device, self.inode, self.size, self.modified) == (
-            now.st_dev,
-            now.st_ino,
-            now.st_size,
-            now.st_mtime_ns,
-        )
-
-    def is_grown(self, path: Path, now: os.stat_result) -> bool:
+    def is_grown(self, path: Path, now: FileVersion) -> bool:
         """Whether the file has only grown. Reads the last bytes before the offset, not the whole file."""
-        is_file = (self.device, self.inode) == (now.st_dev, now.st_ino)
-        return is_file and 0 < self.offset <= now.st_size and check_of(path, self.offset) == self.check
+        is_file = (self.version.device, self.version.inode) == (now.device, now.inode)
+        return is_file and 0 < self.offset <= now.size and check_of(path, self.offset) == self.check
 
 
 def check_of(path: Path, offset: int) -> str:

@@ -37,6 +37,20 @@ class Opencode:
             return b'"info"' in head and b'"sessionID"' in head and b'"parts"' in head
         return any(_kind(name) == "session" for name in names) and any(_kind(name) == "part" for name in names)
 
+    def mark(self, source: ImportSource) -> int:
+        """The time of the last change of a database, in milliseconds; 0 if it does not tell."""
+        with source.tables() as database:
+            if database is None:
+                return 0
+            times = (_last(database, table) for table in ("session", "message", "part"))
+            return max(times)
+
+    def changed(self, source: ImportSource, since: int, report: ImportReport) -> Iterator[ForeignConversation]:
+        """The sessions of a database that have changed, up to the last answer that is finished."""
+        with source.tables() as database:
+            if database is not None:
+                yield from _database(database, report, since, only_finished=True)
+
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with source.tables() as database:
             if database is not None:
@@ -78,18 +92,48 @@ def _folder(source: ImportSource, report: ImportReport) -> Iterator[ForeignConve
             yield _conversation(session, whole, report)
 
 
-def _database(database: ForeignDatabase, report: ImportReport) -> Iterator[ForeignConversation]:
+def _last(database: ForeignDatabase, table: str) -> int:
+    if "time_updated" not in database.columns(table):
+        return 0
+    return next((int(row[0] or 0) for row in database.rows(f"SELECT max(time_updated) FROM {table}")), 0)
+
+
+def _changed(database: ForeignDatabase, since: int) -> set[str] | None:
+    """The ids of the sessions that have changed since; None if that cannot be known."""
+    found: set[str] = set()
+    for table, column in (("session", "id"), ("message", "session_id"), ("part", "session_id")):
+        if not {"time_updated", column} <= database.columns(table):
+            return None
+        query = f"SELECT DISTINCT {column} FROM {table} WHERE time_updated >= ?"
+        found |= {text(row[0]) for row in database.rows(query, since)}
+    return found
+
+
+def _is_finished(info: dict[str, Any]) -> bool:
+    is_answer = info.get("role") == "assistant"
+    return not is_answer or bool(mapping(info.get("time")).get("completed") or info.get("error"))
+
+
+def _database(
+    database: ForeignDatabase, report: ImportReport, since: int = 0, *, only_finished: bool = False
+) -> Iterator[ForeignConversation]:
     columns = database.columns("session")
     about = [each for each in ("id", "title", "directory", "time_created", "time_archived") if each in columns]
+    changed = _changed(database, since) if since else None
     for row in list(database.rows(f"SELECT {', '.join(about)} FROM session ORDER BY id")):
         given = dict(zip(about, row, strict=True))
+        if changed is not None and given["id"] not in changed:
+            continue
         time_of = {"created": given.get("time_created"), "archived": given.get("time_archived")}
         messages = []
         query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY id"
         for id, data in list(database.rows(query, given["id"])):
             pieces = database.rows("SELECT id, data FROM part WHERE message_id = ? ORDER BY id", id)
             found = [{"id": part_id} | mapping(json_of(body)) for part_id, body in pieces]
-            messages.append({"info": {"id": id} | mapping(json_of(data)), "parts": found})
+            info = {"id": id} | mapping(json_of(data))
+            if only_finished and not _is_finished(info):
+                break
+            messages.append({"info": info, "parts": found})
         yield _conversation(given | {"time": time_of}, messages, report)
 
 

@@ -25,6 +25,7 @@ def importers() -> tuple[Importer, ...]:
         claude_ai,
         claude_code,
         codex,
+        gemini_cli,
         gemini_takeout,
         langchain_history,
         langfuse,
@@ -44,6 +45,7 @@ def importers() -> tuple[Importer, ...]:
     own: list[Importer] = [
         chatgpt.ChatGpt(),
         claude_ai.ClaudeAi(),
+        gemini_cli.GeminiCli(),
         claude_code.ClaudeCode(),
         codex.Codex(),
         opencode.Opencode(),
