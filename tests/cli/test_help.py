@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text("
 COMMANDS = [name for name in app if not name.startswith("-")]
 GLOBAL = {"--url", "-u", "--tenant", "--user", "--json", "--help", "-h", "--version"}
 WANTED = (
-    "conversations show search append delete branches export import copy backup restore tenants stats usage "
+    "conversations show search append delete rate label branches export import copy backup restore tenants stats usage "
     "check reindex upgrade purge vacuum erase-user bench serve config demo mcp keys watch version chat "
     "tail open doctor completion embedder"
 )

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from hansard.cli import output
 from hansard.cli.context import Context
+from hansard.cli.table import print_table
 from hansard.errors import ValidationError
 
 
@@ -39,7 +40,7 @@ def rate(
         output.print_json({"conversation_id": id, "id": message.id, "ratings": message.ratings})
     elif message.ratings:
         rows = [(each.value, each.by, output.preview(each.comment), each.created_at) for each in message.ratings]
-        output.print_table(("RATING", "BY", "COMMENT", "GIVEN"), rows, numbers=["RATING"])
+        print_table(("RATING", "BY", "COMMENT", "GIVEN"), rows, numbers=["RATING"])
     else:
         output.print_note("no ratings")
 
