@@ -108,6 +108,21 @@ async def test_preference_pairs_prefer_the_active_branch() -> None:
     assert (report.pairs, report.conversations) == (2, 1)
 
 
+async def test_preference_pairs_follow_ratings() -> None:
+    async with connect("memory://") as store:
+        await fill(store)
+        await store.rate("birds", "a3b", -1, by="ann")
+        await store.rate("birds", "a3b", 0, by="bob")
+        await store.rate("birds", "a3c", 1, by="ann")
+        pairs = lines(await exported(store, "preference"))
+    found = [(each["preferred_output"][0]["content"], each["non_preferred_output"][0]["content"]) for each in pairs]
+    assert set(found) == {
+        ("A stork.", "A heron."),
+        ("A stork.", "A grey heron."),
+        ("A heron.", "A grey heron."),
+    }
+
+
 async def test_preference_pairs_leave_out_answers_that_call_tools() -> None:
     async with connect("memory://") as store:
         await store.append("c", [Message("user", "Hi", id="u"), Message("assistant", [CALL], format="parts")])
@@ -189,6 +204,9 @@ async def test_html_is_one_safe_page() -> None:
 async def test_csv_has_a_row_for_each_message_of_each_branch() -> None:
     async with connect("memory://") as store:
         await fill(store)
+        await store.rate("birds", "a2", 1, by="ann")
+        await store.rate("birds", "a2", 0, by="bob")
+        await store.add_label("birds", "good", message_id="a2")
         report = ExportReport()
         rows = [*csv.DictReader(io.StringIO((await exported(store, "csv", report)).decode(), newline=""))]
     assert len(rows) == report.messages == 10
@@ -196,6 +214,7 @@ async def test_csv_has_a_row_for_each_message_of_each_branch() -> None:
     assert {by_id[id]["parent_id"] for id in ("a3", "a3b", "a3c")} == {"u2"}
     answer = by_id["a2"]
     assert (answer["content"], answer["model"], answer["cost"], answer["parent_id"]) == ("Fish.", "small", "0.25", "r1")
+    assert (answer["rating"], answer["labels"]) == ("0.5", "good")
     assert json.loads(by_id["a1"]["native"]) == [THOUGHT, CALL]
 
 
@@ -235,6 +254,12 @@ async def test_filters_choose_whole_conversations() -> None:
         assert await chosen(since=timedelta(days=1)) == {"birds", "unanswered"}
         assert await chosen(until=now - timedelta(days=1)) == {"old"}
         assert await chosen(conversation_ids=["old"]) == {"old"}
+        await store.rate("birds", "a2", 1, by="ann")
+        await store.add_label("birds", "good")
+        await store.add_label("old", "bad")
+        assert await chosen(label="good") == {"birds"}
+        assert await chosen(rating=1) == await chosen(rating=1, model="small", label="good") == {"birds"}
+        assert await chosen(rating=2) == await chosen(rating=1, label="bad") == set()
         with pytest.raises(ConversationNotFound):
             await chosen(conversation_ids=["missing"])
         own = {
@@ -266,6 +291,9 @@ async def test_redaction_reaches_every_text(format: str) -> None:
     async with connect("memory://") as store:
         await fill(store)
         await store.update_message("birds", "a2", metadata={"note": "heron"})
+        await store.rate("birds", "a2", 1, by="ann", comment="heron")
+        await store.add_label("birds", "heron")
+        await store.add_label("birds", "heron", message_id="a2")
         await store.append_message("birds", "assistant", {"odd": ["heron"]}, format="json")
         text = (await exported(store, format, redact=masked)).decode()
     assert "heron" not in text.lower()

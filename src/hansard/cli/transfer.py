@@ -48,6 +48,10 @@ def export(
     since: Annotated[str | None, Parameter(help="Last message not older than this: 30d, 12h, or a date.")] = None,
     until: Annotated[str | None, Parameter(help="Last message older than this.")] = None,
     model: Annotated[str | None, Parameter(help="Only conversations in which this model answered.")] = None,
+    label: Annotated[str | None, Parameter(help="Only conversations with this label.")] = None,
+    rating: Annotated[
+        float | None, Parameter(allow_leading_hyphen=True, help="Only those with a message rated with this value.")
+    ] = None,
     redact: Annotated[
         str | None, Parameter(help="package.module:function, a function of text that every text passes through.")
     ] = None,
@@ -77,6 +81,8 @@ def export(
             since=None if since is None else moment(since, "--since"),
             until=None if until is None else moment(until, "--until"),
             model=model,
+            label=label,
+            rating=rating,
             redact=_redaction(redact),
             report=report,
         )

@@ -33,6 +33,7 @@ def facts(conversation: Conversation) -> list[tuple[str, str]]:
         ("id", conversation.id),
         ("user", conversation.user_id),
         ("agent", conversation.agent_id),
+        ("labels", ", ".join(conversation.labels)),
         ("began", moment(conversation.created_at)),
         ("messages", str(conversation.message_count)),
     ]

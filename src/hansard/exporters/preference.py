@@ -1,12 +1,14 @@
 """Preference pairs for direct preference optimization (OpenAI's format), from answers that were regenerated.
 
-Where two answers follow the same message, the one on the active branch is preferred. Only plain answers make pairs: the
+Where two answers follow the same message, the one with the better ratings is preferred, on average; an answer without a
+rating counts as 0. Where ratings do not decide it, the one on the active branch is. Only plain answers make pairs: the
 format has one assistant message for each side, without tool calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from itertools import permutations
 from typing import Any
 
 from hansard.exporters import training_data
@@ -36,6 +38,11 @@ class Preference:
                 report.wrote(len(tree))
 
 
+def rating_of(message: Message) -> float:
+    values = [rating.value for rating in message.ratings]
+    return sum(values) / len(values) if values else 0.0
+
+
 def _with_alternatives(tree: dict[str, TreeMessage]) -> dict[str, list[Message]]:
     """The answers to each message that has more than one."""
     children: dict[str, list[Message]] = {}
@@ -56,16 +63,21 @@ class _Pairs:
 
     def pairs(self) -> Iterator[dict[str, Any]]:
         for parent, answers in _with_alternatives(self._tree).items():
-            chosen = [answer for answer in answers if answer.id in self._active]
+            chosen = [pair for pair in permutations(answers, 2) if self._is_better(*pair)]
             if not chosen:
-                self._report.lose("choice between answers on other branches", parent)
+                self._report.lose("choice between answers that nothing tells apart", parent)
                 continue
+            outputs = {answer.id: self._output(answer) for answer in answers}
             messages = training_data.converted(self._path(parent), self._report)
-            preferred = self._output(chosen[0])
-            for other in answers:
-                rejected = None if other is chosen[0] else self._output(other)
+            for better, worse in chosen:
+                preferred, rejected = outputs[better.id], outputs[worse.id]
                 if messages and preferred and rejected:
                     yield self._pair(messages, preferred, rejected)
+
+    def _is_better(self, one: Message, other: Message) -> bool:
+        if rating_of(one) != rating_of(other):
+            return rating_of(one) > rating_of(other)
+        return one.id in self._active and other.id not in self._active
 
     def _pair(self, messages: list[Any], preferred: list[Any], rejected: list[Any]) -> dict[str, Any]:
         given: dict[str, Any] = {"messages": messages}

@@ -15,7 +15,7 @@ from msgspec import structs
 from hansard import formats
 from hansard.errors import ValidationError
 from hansard.formats import parts
-from hansard.model import Conversation, Message, Participant, Source
+from hansard.model import Conversation, Message, Participant, Rating, Source
 
 Redact = Callable[[str], str]
 
@@ -57,6 +57,8 @@ class Redaction:
             mentions=tuple(map(self._text, given.mentions)),
             sources=tuple(map(self._source, given.sources)),
             metadata=self._value(given.metadata),
+            labels=tuple(map(self._text, given.labels)),
+            ratings=tuple(map(self._rating, given.ratings)),
             blobs=(),
         )
 
@@ -81,6 +83,9 @@ class Redaction:
     def _source(self, given: Source) -> Source:
         name, chunk = self._optional(given.document_name), self._optional(given.chunk)
         return structs.replace(given, document_name=name, chunk=chunk)
+
+    def _rating(self, given: Rating) -> Rating:
+        return structs.replace(given, by=self._optional(given.by), comment=self._optional(given.comment))
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):

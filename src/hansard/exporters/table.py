@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,11 +31,14 @@ COLUMNS: Mapping[str, type] = {
     "input_tokens": int,
     "output_tokens": int,
     "cost": float,
+    "rating": float,
+    "labels": str,
     "format": str,
     "native": str,
     "metadata": str,
 }
-"""`content` is the plain text; `native` is the content as JSON, where it is more than a text."""
+"""`content` is the plain text; `native` is the content as JSON, where it is more than a text. `rating` is the mean of a
+message's ratings."""
 
 
 def row(conversation: Conversation, given: TreeMessage) -> dict[str, Any]:
@@ -58,10 +61,16 @@ def row(conversation: Conversation, given: TreeMessage) -> dict[str, Any]:
         "input_tokens": usage.input_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
         "cost": usage.cost if usage else None,
+        "rating": _mean([rating.value for rating in message.ratings]),
+        "labels": ", ".join(message.labels) or None,
         "format": message.format,
         "native": None if isinstance(message.content, str) else _json(message.content),
         "metadata": _json(message.metadata) if message.metadata else None,
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _json(value: object) -> str:

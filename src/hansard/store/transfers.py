@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hansard.contract.backend import Indexed
 from hansard.errors import ValidationError
 from hansard.model import OnConflict, Progress, Report
-from hansard.store import checks
+from hansard.store import checks, marks
 from hansard.store.core import StorePart, View
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class TransferMethods(StorePart):
         since: datetime | timedelta | None = None,
         until: datetime | timedelta | None = None,
         model: str | None = None,
+        label: str | None = None,
+        rating: float | None = None,
         redact: Redact | None = None,
         report: ExportReport | None = None,
     ) -> AsyncIterator[bytes]:
@@ -48,14 +50,18 @@ class TransferMethods(StorePart):
         - `metadata`: only conversations whose metadata has these keys with equal values.
         - `since`, `until`: only conversations whose last message is not older, or is older; a time or an age.
         - `model`: only conversations in which this model answered.
+        - `label`: only conversations that have this label themselves.
+        - `rating`: only conversations with a message that somebody rated with this value.
         - `redact`: a function that every text passes through; native content and media are left out.
         - `report`: is filled with what was written, and with what the format cannot represent.
         """
         choice = self._choice(conversation_ids, user_id, agent_id)
         if checks.text(format, "format") != "hansard":
-            selection = self._selection(choice, metadata, since, until, model)
+            selection = self._selection(
+                choice, metadata=metadata, since=since, until=until, model=model, label=label, rating=rating
+            )
             pieces = self._export_foreign(format, selection, redact, report)
-        elif any(each is not None for each in (metadata, since, until, model, redact, report)):
+        elif any(each is not None for each in (metadata, since, until, model, label, rating, redact, report)):
             raise ValidationError("Hansard's own format is exported whole: leave the other filters and redact out")
         else:
             from hansard.transfer.export import export
@@ -67,10 +73,13 @@ class TransferMethods(StorePart):
     def _selection(
         self,
         choice: Choice,
+        *,
         metadata: Mapping[str, Any] | None,
         since: datetime | timedelta | None,
         until: datetime | timedelta | None,
         model: str | None,
+        label: str | None,
+        rating: float | None,
     ) -> Selection:
         from hansard.exporters.source import Selection
 
@@ -81,6 +90,8 @@ class TransferMethods(StorePart):
             None if since is None else checks.moment(since, now, "since"),
             None if until is None else checks.moment(until, now, "until"),
             checks.optional_text(model, "model"),
+            None if label is None else marks.checked_label(label, self.limits),
+            None if rating is None else marks.checked_value(rating),
         )
 
     def _export_foreign(

@@ -68,6 +68,8 @@ class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True):
     since: datetime | None = None
     until: datetime | None = None
     model: str | None = None
+    label: Id | None = None
+    rating: float | None = None
 
 
 class ImportQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,7 +145,7 @@ async def export(request: Request[ExportQuery, None]) -> HttpResponse:
 
     `format` chooses another format: openai, preference, sharegpt, chatml, markdown, html, csv, parquet, chatgpt or
     librechat. `metadata` is a JSON object whose keys must have equal values; `since` and `until` select by the time of
-    the last message, `model` by who answered.
+    the last message, `model` by who answered, `label` and `rating` as in the list of conversations.
     """
     query = request.query
     media_type = NDJSON if query.format == OWN else exporter_named(query.format).media_type
