@@ -365,7 +365,18 @@ TRIPS: dict[str, tuple[str, str, Callable[[Path], Path]]] = {
         "shared.json",
         lambda folder: _json(
             folder / "s.json",
-            [{"id": "sg", "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}],
+            [
+                {
+                    "id": "sg",
+                    "conversations": [
+                        {"from": "human", "value": "What is a heron?"},
+                        {"from": "function_call", "value": '{"name":"look","arguments":{"bird":"heron"}}'},
+                        {"from": "observation", "value": "A bird"},
+                        {"from": "gpt", "value": "A bird."},
+                    ],
+                    "tools": '[{"name":"look"}]',
+                }
+            ],
         ),
     ),
     "csv": ("csv", "table.csv", lambda folder: _json(folder / "conversations.json", CHATGPT)),
@@ -408,6 +419,13 @@ def _without_times(found: dict[str, Any]) -> dict[str, Any]:
 
 def _only_messages(found: dict[str, Any]) -> dict[str, Any]:
     return {id: (title, {name: each[:5] for name, each in tree.items()}) for id, (title, _, tree, _) in found.items()}
+
+
+async def test_sharegpt_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = TRIPS["sharegpt"][2](tmp_path)
+    async with connect("memory://") as store:
+        await imported(store, path)
+        assert json.loads(await exported(store, "sharegpt")) == json.loads(path.read_text("utf-8"))
 
 
 async def test_openai_lines_come_back_as_they_were(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ MODULES = {
     "cassandra": ("cassandra",),
     "embeddings": ("wordllama",),
     "onnx": ("onnxruntime", "tokenizers"),
+    "collect": ("watchfiles",),
     "parquet": ("pyarrow",),
 }
 """The modules that each extra brings."""

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import IO, Any
 
-from msgspec import json
+from msgspec import DecodeError, json
 
+from hansard.formats import parts
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.json_stream import Element
@@ -56,8 +57,48 @@ class ShareGpt:
             if not turns:
                 report.complain(where, "it has no 'conversations'")
                 continue
-            made = [Message(_role(turn), turn.get("value", ""), "") for turn in turns]
-            yield _chained(made, turns, text(given.get("id")), {"imported_from": self.name})
+            tools = _tools(given.get("tools"))
+            made = [*_messages(turns)]
+            yield _chained(made, turns, text(given.get("id")), {"imported_from": self.name} | tools)
+
+
+def _messages(turns: list[dict[str, Any]]) -> Iterator[Message]:
+    """Calls and their results have no ids in ShareGPT: results follow their calls, in order."""
+    waiting: list[str] = []
+    for number, turn in enumerate(turns, 1):
+        calls = _calls(turn, number) if turn.get("from") == "function_call" else []
+        if calls:
+            waiting = [call.id for call in calls]
+            yield Message("assistant", [parts.to_json(call) for call in calls], "", format=parts.FORMAT)
+        elif turn.get("from") == "observation" and waiting:
+            result = parts.ToolResult(id=waiting.pop(0), output=turn.get("value", ""))
+            yield Message("tool", [parts.to_json(result)], "", format=parts.FORMAT)
+        else:
+            yield Message(_role(turn), turn.get("value", ""), "")
+
+
+def _calls(turn: dict[str, Any], number: int) -> list[parts.ToolCall]:
+    """The calls of a turn, which is JSON; none if it is something else."""
+    try:
+        given = json.decode(text(turn.get("value")))
+    except DecodeError:
+        return []
+    found = [mapping(call) for call in (given if isinstance(given, list) else [given])]
+    if not all(text(call.get("name")) for call in found):
+        return []
+    return [
+        parts.ToolCall(id=f"call_{number}_{place}", name=call["name"], arguments=call.get("arguments") or {})
+        for place, call in enumerate(found, 1)
+    ]
+
+
+def _tools(given: object) -> dict[str, Any]:
+    """The definitions of tools, which are JSON in a text."""
+    try:
+        found = json.decode(given) if isinstance(given, str) else given
+    except DecodeError:
+        return {}
+    return {"tools": found} if isinstance(found, list) and found else {}
 
 
 def _role(turn: dict[str, Any]) -> str:
