@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import trustme
 from tests.cli.shell import Shell
 
 from hansard.cli.configuration import Options
@@ -18,11 +19,23 @@ TEXTS: dict[str, tuple[str, str]] = {
     "max_relays": ("7", "7"),
     "workers": ("3", "3"),
     "log_level": ("debug", '"debug"'),
+    "drain": ("2.5", "2.5"),
+    "tls_cert": ("cert.pem", '"cert.pem"'),
+    "tls_key": ("key.pem", '"key.pem"'),
+    "trusted_proxy": ("10.0.0.0/8", '["10.0.0.0/8"]'),
+    "otlp": ("http://collector:4318", '"http://collector:4318"'),
+    "upstream": ("https://model.example/v1", '"https://model.example/v1"'),
     "cors_origin": ("https://a.example, https://b.example", '["https://a.example", "https://b.example"]'),
 }
 """A setting → its text in the environment, and in TOML. Other settings take any text."""
 SETTINGS = [field.name for field in fields(Options) if field.name != "config"]
-COMPANIONS = {"model": "upstream", "jwt_issuer": "jwks", "jwt_audience": "jwks"}
+COMPANIONS = {
+    "model": "upstream",
+    "jwt_issuer": "jwks",
+    "jwt_audience": "jwks",
+    "tls_cert": "tls_key",
+    "tls_key": "tls_cert",
+}
 """Settings that need another one."""
 
 
@@ -30,6 +43,15 @@ def shown(shell: Shell, *arguments: str) -> dict[str, tuple[object, str]]:
     return {
         item["name"]: (item["value"], item["origin"]) for item in shell("config", *arguments, "--json").json["items"]
     }
+
+
+def write_certificate(folder: Path, key: str = "key.pem", certificate: str = "cert.pem") -> trustme.CA:
+    """Writes a certificate for localhost and its key, and returns its authority."""
+    authority = trustme.CA()
+    made = authority.issue_cert("localhost", "127.0.0.1")
+    made.private_key_pem.write_to_path(str(folder / key))
+    made.cert_chain_pems[0].write_to_path(str(folder / certificate))
+    return authority
 
 
 def texts(name: str) -> tuple[str, str]:
@@ -41,7 +63,8 @@ def test_every_option_can_be_set_in_the_environment_and_in_a_file(name: str, she
     variable, key = f"HANSARD_{name.upper()}", name.replace("_", "-")
     lines = [f"{key} = {texts(name)[1]}"]
     if name in COMPANIONS:
-        lines.append(f'{COMPANIONS[name]} = "some"')
+        lines.append(f"{COMPANIONS[name].replace('_', '-')} = {texts(COMPANIONS[name])[1]}")
+    write_certificate(shell.folder)
     (shell.folder / "hansard.toml").write_text("\n".join(lines), encoding="utf-8")
     from_file, origin = shown(shell)[name]
     assert origin == "hansard.toml"
@@ -86,6 +109,18 @@ WRONG = {
     "a wrong choice": ({}, 'log-level = "loud"', "--log-level is 'loud' (hansard.toml): "),
     "an unknown key": ({}, "prot = 1", "unknown setting 'prot' in hansard.toml: did you mean 'port'?"),
     "a contradiction": ({}, 'model = "m"', "--model is 'm' (hansard.toml): it needs --upstream, which is not set"),
+    "a certificate without its key": (
+        {},
+        'tls-cert = "c.pem"',
+        "--tls-cert is 'c.pem' (hansard.toml): it needs --tls-key",
+    ),
+    "no certificate": (
+        {},
+        'tls-cert = "c.pem"\ntls-key = "k.pem"',
+        "--tls-cert is 'c.pem' (hansard.toml): there is no such",
+    ),
+    "a proxy's name": ({"HANSARD_TRUSTED_PROXY": "nginx"}, "", "'nginx' is neither an address nor a network"),
+    "no address": ({}, 'otlp = "collector:4318"', "--otlp is 'collector:4318' (hansard.toml): it must begin with http"),
     "no TOML": ({}, "port: 5", "the file of settings hansard.toml is not TOML"),
     "no file": (
         {"HANSARD_CONFIG": "missing.toml"},
@@ -104,6 +139,13 @@ def test_a_wrong_setting_is_named_with_its_value_and_origin(name: str, command: 
         (shell.folder / "hansard.toml").write_text(file, encoding="utf-8")
     assert message in shell.fails(2, command)
     assert not (shell.folder / "hansard.db").exists()
+
+
+def test_a_certificate_that_does_not_match_its_key_is_refused(shell: Shell) -> None:
+    write_certificate(shell.folder)
+    write_certificate(shell.folder, "other.pem", "unused.pem")
+    message = shell.fails(2, "serve", "--tls-cert", "cert.pem", "--tls-key", "other.pem")
+    assert "--tls-cert is 'cert.pem' (command line): it does not belong to --tls-key other.pem" in message
 
 
 def test_the_documented_file_is_valid(shell: Shell) -> None:

@@ -88,7 +88,7 @@ def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple
     try:
         assert process.stderr is not None
         first = process.stderr.readline()
-        found = re.search(r"http://\S+:\d+", first)
+        found = re.search(r"https?://\S+:\d+", first)
         assert found, first + process.stderr.read()
         yield found[0], process
     finally:

@@ -6,7 +6,9 @@ Every option has an environment variable (`--log-level` is `HANSARD_LOG_LEVEL`) 
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import ssl
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -59,6 +61,23 @@ class Options:
     max_relays: Annotated[int | None, Parameter(help="Live sessions that a process may relay to it at a time.")] = None
     embedder: EmbedderName = None
     audit_log: Annotated[Path | None, Parameter(help="The file of the audit log.")] = None
+    tls_cert: Annotated[
+        Path | None, Parameter(help="The file of a certificate (PEM): serve over TLS. Needs --tls-key.")
+    ] = None
+    tls_key: Annotated[Path | None, Parameter(help="The file of its private key (PEM).")] = None
+    trusted_proxy: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            negative="",
+            help="Address or network of a proxy whose X-Forwarded-For and -Proto are believed; may be repeated.",
+        ),
+    ] = None
+    otlp: Annotated[
+        str | None, Parameter(help="Send a span of every request to this OTLP endpoint, such as http://host:4318.")
+    ] = None
+    drain: Annotated[float | None, Parameter(help="Seconds that requests and streams may continue after SIGTERM.")] = (
+        None
+    )
     workers: Annotated[
         int | None, Parameter(help="Number of processes. More than one needs a store that processes can share.")
     ] = None
@@ -75,12 +94,20 @@ _DEFAULTS: dict[str, Any] = {
     "url": DEFAULT_URL,
     "port": 8787,
     "keys": Path(DEFAULT_KEYS),
+    "drain": 10.0,
     "workers": 1,
     "log_level": "warning",
     "cors_origin": (),
+    "trusted_proxy": (),
 }
-_RANGES = {"port": (0, 65535), "workers": (1, 64), "max_relays": (0, 1_000_000)}
-_NEEDS = {"model": "upstream", "jwt_issuer": "jwks", "jwt_audience": "jwks"}
+_RANGES = {"port": (0, 65535), "workers": (1, 64), "max_relays": (0, 1_000_000), "drain": (0, 3600)}
+_NEEDS = {
+    "model": "upstream",
+    "jwt_issuer": "jwks",
+    "jwt_audience": "jwks",
+    "tls_cert": "tls_key",
+    "tls_key": "tls_cert",
+}
 """Settings that mean nothing without another one."""
 
 
@@ -132,15 +159,47 @@ class Configuration(Mapping[str, Value]):
         for name, other in _NEEDS.items():
             if self.of(name) is not None and self.of(other) is None:
                 raise self[name].wrong(f"it needs {_option(other)}, which is not set")
+        self._check_certificate()
+        self._check_proxies()
+        self._check_addresses()
+
+    def _check_certificate(self) -> None:
+        certificate, key = self.of("tls_cert"), self.of("tls_key")
+        if certificate is None:
+            return
+        for name in ("tls_cert", "tls_key"):
+            if not self.of(name).is_file():
+                raise self[name].wrong("there is no such file")
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+        except ssl.SSLError as error:
+            reason = "it does not belong to" if "mismatch" in str(error).lower() else "it cannot be used with"
+            raise self["tls_cert"].wrong(f"{reason} --tls-key {key} ({error.reason or error})") from error
+
+    def _check_proxies(self) -> None:
+        for proxy in self.of("trusted_proxy"):
+            try:
+                ipaddress.ip_network(proxy, strict=False)
+            except ValueError as error:
+                raise self["trusted_proxy"].wrong(f"{proxy!r} is neither an address nor a network") from error
+
+    def _check_addresses(self) -> None:
+        for name in ("otlp", "upstream"):
+            value = self.of(name)
+            if value is not None and not value.startswith(("http://", "https://")):
+                raise self[name].wrong("it must begin with http:// or https://")
 
     def require_extras(self, command: str) -> None:
         also = ["jwt"] if self.of("jwks") else []
         also += ["embeddings"] if self.of("embedder") == "wordllama" else []
+        also += ["otlp"] if self.of("otlp") else []
         extras.require(command, self.of("url"), also=also)
 
     def settings(self) -> Settings:
         values = {name: self.of(name) for name in Settings.__struct_fields__ if name in self._values}
         values["cors_origins"] = tuple(self.of("cors_origin"))
+        values["drain_seconds"] = self.of("drain")
+        values["trusted_proxies"] = tuple(self.of("trusted_proxy"))
         return Settings(**values, upstream_key=os.environ.get("OPENAI_API_KEY"))
 
 

@@ -24,6 +24,8 @@ MODULES = {
     "onnx": ("onnxruntime", "tokenizers"),
     "collect": ("watchfiles",),
     "parquet": ("pyarrow",),
+    "otlp": ("opentelemetry.exporter.otlp.proto.http",),
+    "s3": ("obstore",),
 }
 """The modules that each extra brings."""
 _COMMANDS = {"serve": "server", "demo": "server", "open": "server", "mcp": "mcp"}
@@ -44,7 +46,14 @@ def of_url(url: str) -> str | None:
 
 def missing(extras: Iterable[str]) -> list[str]:
     """Returns those of the extras that are not completely installed. An unknown one is reported where it is used."""
-    return [extra for extra in dict.fromkeys(extras) if not all(map(find_spec, MODULES.get(extra, ())))]
+    return [extra for extra in dict.fromkeys(extras) if not all(map(_is_there, MODULES.get(extra, ())))]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent is missing
+        return False
 
 
 def require(command: str, *urls: str, also: Iterable[str] = ()) -> None:

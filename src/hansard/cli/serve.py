@@ -26,7 +26,7 @@ def serve(
     url: Annotated[str | None, Parameter(name="URL", help="The store, like --url.")] = None,
     /,
     *,
-    options: Annotated[Options | None, Parameter(name="*")] = None,
+    options: Annotated[Options | None, Parameter(name="*", help="The options of the server.")] = None,
     context: Context,
 ) -> None:
     """Serve a store over HTTP.
@@ -60,7 +60,7 @@ def config(
     url: Annotated[str | None, Parameter(name="URL", help="The store, like --url.")] = None,
     /,
     *,
-    options: Annotated[Options | None, Parameter(name="*")] = None,
+    options: Annotated[Options | None, Parameter(name="*", help="The options of the server.")] = None,
     context: Context,
 ) -> None:
     """Show the settings of the server, and where each one was set.

@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -28,6 +30,7 @@ from hansard.assembly.summaries import Summarizer
 from hansard.assembly.summarizers import ExtractiveSummarizer
 from hansard.contract.backend import Grouping
 from hansard.errors import Denied, HansardError
+from hansard.model import Stats
 from hansard.server import api_docs, openapi, problems, rest, tail_endpoint, tracing
 from hansard.server.audit import AuditLog
 from hansard.server.auth import Auth
@@ -48,12 +51,17 @@ from hansard.server.tail import Shutdown
 from hansard.server.tail_endpoint import WebSocketTail
 from hansard.server.web.app import Site
 from hansard.server.web.chat import PageModel
+from hansard.server.worker_metrics import SharedCounters
 from hansard.store import Store
 
 ENDPOINTS: tuple[Endpoint, ...] = (*rest.ENDPOINTS, *tail_endpoint.routes)
 """The routes below `/api/v1`."""
 PUBLIC = tuple(endpoint for endpoint in ENDPOINTS if endpoint.is_public)
 """The routes that the OpenAPI document describes."""
+_LOG = logging.getLogger("hansard.server")
+_STATS_SECONDS = 15.0
+"""How long the size of the store is not counted again."""
+_STATS_PATIENCE = 5.0
 _API, _WIRE = PREFIX + "/", WIRE_PREFIX + "/"
 _OPENAPI = _API + "openapi.json"
 
@@ -100,7 +108,28 @@ async def _get_api_docs(request: Request) -> Response:
     return HTMLResponse(_api_docs(), headers={**HEADERS, "Content-Security-Policy": policy})
 
 
-def _metrics_handler(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaitable[Response]]:
+class _StoreStats:
+    """The size of the store, which is not counted again for every scrape."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stats: Stats | None = None
+        self._until = 0.0
+
+    async def current(self) -> Stats | None:
+        """Returns None if the store does not answer: the other metrics are needed most then."""
+        if time.monotonic() >= self._until:
+            try:
+                async with asyncio.timeout(_STATS_PATIENCE):
+                    self._stats = await self._store.admin.stats()
+            except (HansardError, TimeoutError) as error:
+                _LOG.warning("the store could not be measured: %s", type(error).__name__)
+                self._stats = None
+            self._until = time.monotonic() + _STATS_SECONDS
+        return self._stats
+
+
+def _metrics_handler(auth: Auth, metrics: Metrics, stats: _StoreStats) -> Callable[[Request], Awaitable[Response]]:
     """A handler that returns the metrics to operators only: usage is sensitive."""
 
     async def get_metrics(request: Request) -> Response:
@@ -111,6 +140,7 @@ def _metrics_handler(auth: Auth, metrics: Metrics) -> Callable[[Request], Awaita
         except HansardError as error:
             body = problems.encode(error, error.status, "", is_trusted=False)
             return Response(body, error.status, HEADERS, problems.MEDIA_TYPE)
+        metrics.stats = await stats.current()
         return Response(metrics.render(), headers={"Content-Type": metrics.media_type, **HEADERS})
 
     return get_metrics
@@ -133,7 +163,13 @@ def create_app(
     auth = Auth(settings)
     auth.check_settings()
     relay_sessions = RelaySessions(settings.max_relays)
-    metrics = Metrics(store.capabilities.name, relay_sessions, _commits(store) if store.capabilities.groups else None)
+    metrics = Metrics(
+        store.capabilities.name,
+        relay_sessions,
+        shutdown,
+        _commits(store) if store.capabilities.groups else None,
+        None if settings.metrics_folder is None else SharedCounters(settings.metrics_folder),
+    )
     context = ServerContext(
         store=store,
         auth=auth,
@@ -153,7 +189,7 @@ def create_app(
             Route("/readyz", health.is_ready),
             Route(_OPENAPI, _get_openapi),
             Route("/api/docs", _get_api_docs),
-            Route("/metrics", _metrics_handler(auth, metrics)),
+            Route("/metrics", _metrics_handler(auth, metrics, _StoreStats(store))),
             *_mcp(context),
         ],
         default=Site(context, model or _model(settings)),

@@ -75,8 +75,8 @@ class Auth:
             raise Unauthenticated("without a key, only this machine may send requests, to localhost or its address")
         origin = headers.get(b"origin")
         if origin is not None:
-            own = f"http://{host.decode('latin-1')}"
-            if origin.decode("latin-1") not in (own, *self._settings.cors_origins):
+            own = [f"{scheme}://{host.decode('latin-1')}" for scheme in ("http", "https")]
+            if origin.decode("latin-1") not in (*own, *self._settings.cors_origins):
                 raise Denied("pages of another origin may not send requests: see --cors-origin")
         return LOCAL
 

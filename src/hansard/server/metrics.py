@@ -1,14 +1,13 @@
-"""Prometheus metrics: counts and durations of every route. Tenants and ids are not included: they are data.
+"""Prometheus metrics: requests of every route, over all workers, and the size of the store.
 
-Counted in plain dictionaries, which only the event loop uses, and converted when Prometheus asks: its own counters take
-a lock each.
+Tenants and ids are not included: they are data. Counted in plain dictionaries and converted when Prometheus asks: its
+own counters take a lock each.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -20,38 +19,48 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from hansard import __version__
+from hansard.model import Stats
 from hansard.server.relay_sessions import RelaySessions
+from hansard.server.tail import Shutdown
+from hansard.server.worker_metrics import BUCKETS, Counters, SharedCounters
 
 if TYPE_CHECKING:
     from hansard.server.request import Request
 
-_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
-
-
-class _Durations:
-    """Durations of the requests of one route."""
-
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        self.counts = [0] * len(_BUCKETS)
-        self.sum = 0.0
+_STORE = {
+    "conversations": "Conversations in the store.",
+    "messages": "Messages in the store.",
+    "records": "Records in the store.",
+    "tenants": "Tenants that store anything.",
+    "blobs": "Blobs in the store.",
+    "blob_bytes": "Bytes of the blobs.",
+    "bytes": "Size of the store on disk.",
+    "unindexed": "Messages that are not in the search index yet, up to 10,000.",
+}
+"""Fields of `Stats` that are metrics."""
 
 
 class Metrics(Collector):
-    """The counters of one worker."""
+    """The counters of this worker, and of the others, if there are any."""
 
     media_type = CONTENT_TYPE_LATEST
 
     def __init__(
-        self, backend: str, relay_sessions: RelaySessions, commits: Callable[[], tuple[int, int]] | None = None
+        self,
+        backend: str,
+        relay_sessions: RelaySessions,
+        shutdown: Shutdown,
+        commits: Callable[[], tuple[int, int]] | None = None,
+        shared: SharedCounters | None = None,
     ) -> None:
         self._relay_sessions = relay_sessions
+        self._shutdown = shutdown
         self._commits = commits
-        self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
-        self._seconds: defaultdict[str, _Durations] = defaultdict(_Durations)
-        self._errors: defaultdict[str, int] = defaultdict(int)
+        self._shared = shared
+        self._counters = Counters(process=os.getpid())
         self._received = 0
+        self.stats: Stats | None = None
+        """The size of the store, as of the last scrape that asked for it."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
         about = Gauge("hansard_info", "What is running.", ("version", "backend"), registry=self._registry)
@@ -59,53 +68,94 @@ class Metrics(Collector):
 
     def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
         # Requests without a route share one name: clients can send any number of paths.
-        action = request.action or "none"
         took = time.perf_counter() - request.started_at
-        self._requests[action, status] += 1
-        times = self._seconds[action]
-        times.counts[bisect_left(_BUCKETS, took)] += 1
-        times.sum += took
+        self._counters.count_request(request.action or "none", status, took, code)
         self._received += request.received
-        if code is not None:
-            self._errors[code] += 1
+        if self._shared is not None:
+            self._shared.schedule(self._current)
+
+    def _current(self) -> Counters:
+        """Returns the counters of this worker, with those that others count."""
+        counters, relays = self._counters, self._relay_sessions
+        commits, writes = self._commits() if self._commits is not None else (0, 0)
+        counters.totals = {
+            "received_bytes": self._received,
+            "commits": commits,
+            "committed_writes": writes,
+            "client_events": relays.from_clients,
+            "model_events": relays.from_models,
+            "relays_unrecorded": relays.unrecorded,
+        }
+        counters.gauges = {
+            "workers": 1,
+            "relays": relays.open,
+            "streams": self._shutdown.stream_count,
+            "oldest_stream_seconds": self._shutdown.oldest_stream_seconds,
+        }
+        return counters
+
+    def _together(self) -> Counters:
+        together = Counters()
+        together.add(self._current())
+        for counters in self._shared.others() if self._shared is not None else ():
+            together.add(counters)
+        return together
 
     def collect(self) -> Iterator[Metric]:
+        counters = self._together()
         requests = CounterMetricFamily("hansard_requests", "Requests answered.", labels=("action", "status"))
-        for (action, status), count in self._requests.items():
-            requests.add_metric((action, str(status)), count)
+        for action, statuses in counters.requests.items():
+            for status, count in statuses.items():
+                requests.add_metric((action, str(status)), count)
         yield requests
-        seconds = HistogramMetricFamily(
-            "hansard_request_seconds",
-            "From the request's headers to its response, which for an append follows its commit.",
-            labels=("action",),
-        )
-        for action, times in self._seconds.items():
-            buckets = zip(map(floatToGoString, _BUCKETS), accumulate(times.counts), strict=True)
-            seconds.add_metric((action,), [*buckets], times.sum)
-        yield seconds
+        yield _durations(counters)
         errors = CounterMetricFamily("hansard_errors", "Errors by their code.", labels=("code",))
-        for code, count in self._errors.items():
+        for code, count in counters.errors.items():
             errors.add_metric((code,), count)
         yield errors
-        yield from self._grouped()
-        yield from self._relayed()
-        yield CounterMetricFamily("hansard_received_bytes", "Bytes of bodies received.", value=self._received)
+        yield from self._totals(counters)
+        yield from _gauges(counters)
+        yield from self._store()
 
-    def _grouped(self) -> Iterator[Metric]:
+    def _totals(self, counters: Counters) -> Iterator[Metric]:
+        totals = counters.totals
+        yield CounterMetricFamily("hansard_received_bytes", "Bytes of bodies received.", totals["received_bytes"])
         if self._commits is not None:
-            commits, writes = self._commits()
-            yield CounterMetricFamily("hansard_commits", "Commits of the storage.", value=commits)
-            yield CounterMetricFamily("hansard_committed_writes", "Writes in those commits.", value=writes)
-
-    def _relayed(self) -> Iterator[Metric]:
-        relay_sessions = self._relay_sessions
-        yield GaugeMetricFamily("hansard_relays", "Live sessions being relayed.", value=relay_sessions.open)
+            yield CounterMetricFamily("hansard_commits", "Commits of the storage.", totals["commits"])
+            text = "Writes in those commits."
+            yield CounterMetricFamily("hansard_committed_writes", text, totals["committed_writes"])
         events = CounterMetricFamily("hansard_relayed_events", "Events relayed in live sessions.", labels=("of",))
-        events.add_metric(("client",), relay_sessions.from_clients)
-        events.add_metric(("model",), relay_sessions.from_models)
+        events.add_metric(("client",), totals["client_events"])
+        events.add_metric(("model",), totals["model_events"])
         yield events
         text = "Live sessions that ended because they could not be recorded."
-        yield CounterMetricFamily("hansard_relays_unrecorded", text, value=relay_sessions.unrecorded)
+        yield CounterMetricFamily("hansard_relays_unrecorded", text, totals["relays_unrecorded"])
+
+    def _store(self) -> Iterator[Metric]:
+        for name, text in _STORE.items():
+            if self.stats is not None and (value := getattr(self.stats, name)) is not None:
+                yield GaugeMetricFamily(f"hansard_store_{name}", text, value)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
+
+
+def _durations(counters: Counters) -> Metric:
+    seconds = HistogramMetricFamily(
+        "hansard_request_seconds",
+        "From the request's headers to its response, which for an append follows its commit.",
+        labels=("action",),
+    )
+    for action, times in counters.seconds.items():
+        buckets = zip(map(floatToGoString, BUCKETS), accumulate(times.counts), strict=True)
+        seconds.add_metric((action,), [*buckets], times.sum)
+    return seconds
+
+
+def _gauges(counters: Counters) -> Iterator[Metric]:
+    gauges = counters.gauges
+    yield GaugeMetricFamily("hansard_workers", "Worker processes that have answered.", gauges["workers"])
+    yield GaugeMetricFamily("hansard_relays", "Live sessions being relayed.", gauges["relays"])
+    yield GaugeMetricFamily("hansard_streams", "Open live tails and sessions, and streamed answers.", gauges["streams"])
+    text = "Age of the oldest of them."
+    yield GaugeMetricFamily("hansard_oldest_stream_seconds", text, gauges["oldest_stream_seconds"])

@@ -6,17 +6,21 @@ import asyncio
 import contextlib
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import uvicorn
+from msgspec import structs
 from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from hansard.connect import connect
 from hansard.errors import Unavailable, ValidationError
 from hansard.search.embedders import by_name
-from hansard.server import logs
+from hansard.server import logs, tracing
 from hansard.server.app import create_app
 from hansard.server.settings import Settings
 from hansard.server.supervisor import WorkerTask, supervise
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 PORT = 8787
-_GRACE = 10
 _BACKLOG = 2048
 _IDLE_CHECK_TICKS = 5
 """Tenths of a second between two checks for idle connections."""
@@ -60,7 +63,7 @@ class HttpServer(uvicorn.Server):
         self._shutdown.set()
         await super().shutdown(sockets)
         if tasks := self._shutdown.tasks:
-            await asyncio.wait(set(tasks), timeout=_GRACE)
+            await asyncio.wait(set(tasks), timeout=self.config.timeout_graceful_shutdown)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -103,10 +106,15 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def config_of(app: ASGIApp) -> uvicorn.Config:
+def config_of(app: ASGIApp, settings: Settings | None = None) -> uvicorn.Config:
     """Returns uvicorn's configuration. Its own logs are off: they would contain addresses and paths."""
+    settings = settings or Settings()
+    if settings.trusted_proxies:
+        app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))  # type: ignore[assignment,arg-type]
     return uvicorn.Config(
         app,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -114,7 +122,7 @@ def config_of(app: ASGIApp) -> uvicorn.Config:
         lifespan="off",
         http=_protocol(),
         ws=WebSocketProtocol,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]
         backlog=_BACKLOG,
     )
 
@@ -141,13 +149,16 @@ def run(
     logs.set_up(log_level)
     with listen(settings.host, port) as listening:
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-        address = f"http://{shown}:{listening.getsockname()[1]}"
+        scheme = "http" if settings.tls_cert is None else "https"
+        address = f"{scheme}://{shown}:{listening.getsockname()[1]}"
         if workers == 1:
             serve_socket(listening, url, settings, lambda: announce(address))
             return
         asyncio.run(_check(url, settings))
         announce(address)
-        supervise(WorkerTask(url, listening.fileno(), settings, log_level), listening, workers)
+        with tempfile.TemporaryDirectory(prefix="hansard-") as folder:
+            settings = structs.replace(settings, metrics_folder=Path(folder))
+            supervise(WorkerTask(url, listening.fileno(), settings, log_level), listening, workers)
 
 
 def serve_socket(
@@ -174,9 +185,11 @@ def embedder_of(settings: Settings) -> Embedder | None:
 async def _serve(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None]) -> None:
     async with connect(url, embedder=embedder_of(settings)) as store:
         shutdown = Shutdown()
+        if settings.otlp is not None:
+            tracing.export_to(settings.otlp)
         app = create_app(store, settings, shutdown)
         announce()
-        await HttpServer(config_of(app), shutdown, settings.body_seconds).serve(sockets=[listening])
+        await HttpServer(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[listening])
 
 
 async def _check(url: str, settings: Settings) -> None:

@@ -50,3 +50,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The name of the embedder: see `hansard.search.embedders.by_name`. Without one, search is by words only."""
     audit_log: Path | None = None
     """The file of the audit log."""
+    tls_cert: Path | None = None
+    """The file of the certificate, with the chain up to its authority."""
+    tls_key: Path | None = None
+    """The file of the certificate's private key."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies, whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."""
+    otlp: str | None = None
+    """The OTLP endpoint that spans are sent to."""
+    drain_seconds: float = 10.0
+    """How long requests and streams may continue after the signal to stop."""
+    metrics_folder: Path | None = None
+    """The folder in which several workers add up their metrics. The supervisor sets it."""

@@ -6,6 +6,7 @@ The parent starts the workers, restarts those that die, and stops them when it r
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import socket
 import subprocess
@@ -25,8 +26,16 @@ _TOO_SOON = 2.0
 """Seconds: a worker that exits earlier is not restarted, because it would fail again."""
 _MOST_KILLED = 5
 """How many times in a row a worker may be killed that early."""
-_GRACE = 20
-"""Seconds that a worker has to stop. Open requests may take half of them."""
+_GRACE = 10
+"""Seconds that a worker has to stop after its requests have been answered."""
+
+
+_LOG = logging.getLogger("hansard.server")
+
+
+def _reason(code: int) -> dict[str, str | int]:
+    """Returns why a process has ended: its exit code, or the signal that killed it."""
+    return {"exit_code": code} if code >= 0 else {"signal": signal.Signals(-code).name}
 
 
 class WorkerTask(Struct):
@@ -91,6 +100,10 @@ class Worker:
             self.process.stdin.close()
 
     def successor(self) -> Worker:
+        _LOG.error(
+            "a worker ended and is replaced",
+            extra={"facts": {"process": self.process.pid, **_reason(self.process.returncode)}},
+        )
         if time.monotonic() - self._began >= _TOO_SOON:
             return Worker(self._task, self._listening)
         code = self.process.returncode
@@ -101,7 +114,7 @@ class Worker:
     def end(self) -> None:
         """Waits until the worker has exited, and kills it after a while. Acknowledged writes are stored by then."""
         try:
-            self.process.wait(_GRACE)
+            self.process.wait(self._task.settings.drain_seconds + _GRACE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

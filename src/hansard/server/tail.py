@@ -7,6 +7,7 @@ the tail starts at the end of the conversation; the first event contains the cur
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
@@ -23,7 +24,8 @@ class Shutdown:
     """Signals that the server is shutting down, so that live tails end and do not delay it."""
 
     def __init__(self) -> None:
-        self._tails: set[asyncio.Event] = set()
+        self._tails: dict[asyncio.Event, float] = {}
+        """What ends each open tail, and since when it is open."""
         self.tasks: set[asyncio.Task[None]] = set()
         """Background tasks that the server waits for before it exits."""
         self.is_set = False
@@ -37,11 +39,19 @@ class Shutdown:
         event = asyncio.Event()
         if self.is_set:
             event.set()
-        self._tails.add(event)
+        self._tails[event] = time.monotonic()
         return event
 
     def discard(self, event: asyncio.Event) -> None:
-        self._tails.discard(event)
+        self._tails.pop(event, None)
+
+    @property
+    def stream_count(self) -> int:
+        return len(self._tails)
+
+    @property
+    def oldest_stream_seconds(self) -> float:
+        return time.monotonic() - min(self._tails.values()) if self._tails else 0.0
 
 
 async def start_cursor(store: Store, conversation_id: str, after: str | None, branch: str | None) -> str:

@@ -5,10 +5,28 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from hansard.version import VERSION
+
 if TYPE_CHECKING:
     from hansard.server.request import Request
 
 _AGAIN = 1.0
+_CHATS = ("create_response", "create_completion")
+"""Requests of OpenAI's wire that a model answers."""
+
+
+def export_to(endpoint: str) -> None:
+    """Sends the spans of this process to an OTLP endpoint, in the background. While it is away, only spans are lost."""
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    about = {"service.name": "hansard", "service.version": VERSION}
+    provider = TracerProvider(resource=Resource.create(about))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint.rstrip("/") + "/v1/traces")))
+    trace.set_tracer_provider(provider)
 
 
 def tracer() -> Traces | None:
@@ -18,6 +36,22 @@ def tracer() -> Traces | None:
     except ModuleNotFoundError:
         return None
     return Traces(trace)
+
+
+def _gen_ai(request: Request[Any, Any]) -> dict[str, str]:
+    """Returns the attributes of OpenTelemetry's conventions for generative AI."""
+    ids, body = request.subject_ids, getattr(request, "body", None)
+    sent: dict[str, Any] = body if isinstance(body, dict) else {}
+    conversation = sent.get("conversation")
+    if isinstance(conversation, dict):
+        conversation = conversation.get("id")
+    found = {
+        "gen_ai.conversation.id": ids.get("conversation_id") or ids.get("thread_id") or conversation,
+        "gen_ai.request.model": sent.get("model"),
+        "gen_ai.operation.name": "chat" if request.action in _CHATS else None,
+        "gen_ai.provider.name": "openai" if request.action in _CHATS else None,
+    }
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 class Traces:
@@ -51,6 +85,8 @@ class Traces:
         span.set_attribute("http.request.method", request.method)
         span.set_attribute("http.response.status_code", status)
         span.set_attribute("hansard.request_id", request.request_id)
+        for name, value in _gen_ai(request).items():
+            span.set_attribute(name, value)
         if code is not None:
             span.set_attribute("error.type", code)
         if status >= 500:
