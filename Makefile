@@ -8,7 +8,8 @@ URL =
 HOST =
 PORT =
 PYTEST_ARGS =
-JOBS = auto
+# One more than there are cores: some tests wait for servers, browsers and other processes.
+JOBS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 BENCH_ARGS =
 TAG =
 
@@ -64,6 +65,7 @@ test: check
 	$(BIN)/python tools/cassandra.py fetch
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 $(PYTEST_ARGS)
 
+quick: JOBS = auto
 quick: .venv/.ready
 	HANSARD_BACKENDS=memory,sqlite $(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 -k 'not blocking' $(QUICK) $(PYTEST_ARGS)
 

@@ -120,7 +120,7 @@ OBJECTS = ("keyvalue", "keyvalue-async")
 """Backends that are built from an object of the caller, so they have no URL."""
 BY_URL = [name for name in KEEPING if name not in OBJECTS]
 DURABLE = [name for name in BY_URL if name != "memory"]
-_UNALIKE = ("sqlite", "postgres", "redis-cluster", "http")
+_UNALIKE = ("sqlite", "redis-cluster")
 FOR_ADAPTERS = [name for name in BY_URL if name in _UNALIKE or os.environ.get("HANSARD_ADAPTERS") == "all"]
-"""Where adapters are tried. They see only the Store, and the contract holds the backends to one behaviour, so these
-stand for all: files, a server with transactions, a cluster without, and a store at the other end of a connection."""
+"""Where adapters are tried. They see only the Store, and the contract holds the backends to one behaviour, so two stand
+for all: one that can do everything, and one that writes records and messages in separate steps."""
