@@ -90,7 +90,7 @@ def test_a_conversation_cut_off_in_its_first_line_does_not_exist(tmp_path: Path)
     begin(root)
     path = kit.journal(root, "c")
     whole = path.read_bytes()
-    for size in range(len(whole)):
+    for size in cuts(0, len(whole), every=LONG):
         path.write_bytes(whole[:size])
         with kit.connect(root) as store:
             assert store.get_conversation("c") is None
