@@ -1,4 +1,4 @@
-"""Flows of CrewAI that talk, run by themselves: `crewai_talk.py begin|hear CONVERSATION URL …`."""
+"""Flows of CrewAI that talk, run by themselves: `crewai_talk.py CONVERSATION begin|hear URL …`, in pairs."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def hear(persistence: Any, id: str) -> list[tuple[str, str]]:
     return heard
 
 
-def main(what: str, id: str, *urls: str) -> None:
-    for url in urls:
+def main(id: str, *words: str) -> None:
+    for what, url in zip(words[::2], words[1::2], strict=True):
         with sync.connect(url) as store:
             persistence = store.crewai_flow_persistence()
             if what == "begin":

@@ -300,27 +300,23 @@ async def test_json_of_nobody_s_vocabulary_is_heard_as_text(quick: Store, name: 
 ABSENT = crewai_environment.why_absent()
 
 
-def crewai(what: str, home: Path, urls: list[str]) -> list[Said]:
+def crewai(home: Path, begins: list[str], hears: list[str]) -> list[Said]:
     """One process for all stores: CrewAI takes its time to start."""
-    said = crewai_environment.run("tests/adapters/crewai_talk.py", what, CONVERSATION, *urls, home=home)
+    words = [*(("begin", url) for url in begins), *(("hear", url) for url in hears)]
+    said = crewai_environment.run("tests/adapters/crewai_talk.py", CONVERSATION, *itertools.chain(*words), home=home)
     lines = [line.removeprefix("heard: ") for line in said.splitlines() if line.startswith("heard: ")]
     return [[(who, text) for who, text in json.loads(line)] for line in lines]
 
 
 @pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
-async def test_begun_in_crewai_and_continued_in_each_other(tmp_path: Path) -> None:
-    urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in HEAR}
-    crewai("begin", tmp_path, list(urls.values()))
-    for name, url in urls.items():
-        async with hansard.connect(url) as store:
-            assert await HEAR[name](store) == [*HEARD, ("user", "Sure?")], name
-
-
-@pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
-async def test_begun_in_each_other_and_continued_in_crewai(tmp_path: Path) -> None:
-    urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in BEGIN}
-    for name, url in urls.items():
+async def test_what_crewai_begins_others_continue_and_the_other_way_round(tmp_path: Path) -> None:
+    ours = {name: f"sqlite:///{tmp_path}/crewai-{name}.db" for name in HEAR}
+    theirs = {name: f"sqlite:///{tmp_path}/{name}.db" for name in BEGIN}
+    for name, url in theirs.items():
         async with hansard.connect(url) as store:
             await BEGIN[name](store)
-    for name, heard in zip(urls, crewai("hear", tmp_path, list(urls.values())), strict=True):
+    for name, heard in zip(theirs, crewai(tmp_path, list(ours.values()), list(theirs.values())), strict=True):
         assert heard == [*HEARD, ("user", "Sure?")], name
+    for name, url in ours.items():
+        async with hansard.connect(url) as store:
+            assert await HEAR[name](store) == [*HEARD, ("user", "Sure?")], name
