@@ -109,6 +109,7 @@ SCOPES: dict[str, dict[Mode, Scope]] = {
     "redis": {"async": WHOLE, "blocking": RACES},
     # The same code, but a write takes several steps where it touches several nodes.
     "redis-cluster": {"async": RACES, "blocking": Scope(without=STRUCK | READS | LARGEST)},
+    "cassandra": {"async": WHOLE, "blocking": RACES},
     "http": {"async": WHOLE, "blocking": RACES},
     # The same code over three kinds of functions.
     "keyvalue-async": {"async": WHOLE, "blocking": RACES},
