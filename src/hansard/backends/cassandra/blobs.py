@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from hansard.backends.cassandra import uploads
 from hansard.backends.cassandra.catalog import NameCatalog
-from hansard.backends.cassandra.connection import Link, Statement
+from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.rows import BlobHeader
 from hansard.backends.shared import documents
-from hansard.errors import TimedOut
+from hansard.errors import HansardError, TimedOut
 
 _PATIENCE = 30.0
 _SOME = 1000
@@ -97,7 +97,13 @@ class BlobTable:
         # No stamp means that there must be none.
         batch: list[Statement] = [("end_blob" if after.gone_by else "swap_blob", (new, doc, *key, stamp))]
         batch += [("delete_reference" if ends else "put_reference", (*key, each)) for each in references]
-        return await self._link.swap(batch)
+        try:
+            return await self._link.swap(batch)
+        except HansardError as error:
+            if not is_unknown(error):
+                raise
+            # A serial read ends what is under way.
+            return (await self._load(tenant, sha256))[1] == new
 
     async def release(
         self, tenant: str, sha256: str, references: Sequence[str], now: int, by: tuple[str, int] | None
