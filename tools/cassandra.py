@@ -283,6 +283,15 @@ class Node:
         """As a crash of it would."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """It keeps its connections, and answers nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
     def _end(self, how: signal.Signals) -> None:
         if self.process is not None:
             self.process.send_signal(how)

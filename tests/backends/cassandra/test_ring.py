@@ -1,20 +1,32 @@
-"""A ring of three nodes that lose one of them, under writers."""
+"""Three nodes that die, one and all, or answer nothing, under writers. `HANSARD_KILLS` repeats each more often."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import socket
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 from tools.cassandra import Node, free_port, why_absent
 
 import hansard
+from hansard import sync
 from hansard.backends.cassandra.connection import Link
 from hansard.backends.cassandra.options import CassandraOptions
+from hansard.testing import processes
+
+pytestmark = pytest.mark.timeout(900)
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+ROUNDS = max(1, int(os.environ.get("HANSARD_KILLS", "1")) // 10)
+PATIENCE = 10.0
+"""Seconds that an append may take on average while four processes write to one conversation."""
+
+Fault = Callable[["Writers"], Coroutine[Any, Any, None]]
 
 
 def _has_addresses() -> bool:
@@ -28,24 +40,32 @@ def _has_addresses() -> bool:
     return True
 
 
-@pytest.fixture
-def ring(tmp_path: Path) -> Iterator[list[Node]]:
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    """Every test leaves it whole."""
     if reason := why_absent():
         pytest.skip(reason)
     if not _has_addresses():
         pytest.skip("this system has only one loopback address")
+    folder = tmp_path_factory.mktemp("ring")
     ports = (free_port(ADDRESSES[0]), free_port(ADDRESSES[0]))
-    nodes = [Node(tmp_path / address, address=address, seeds=ADDRESSES, ports=ports) for address in ADDRESSES]
+    nodes = [
+        Node(folder / address, address=address, seeds=ADDRESSES, ports=ports, sync="group") for address in ADDRESSES
+    ]
     try:
-        for node in nodes:
-            node.launch()
-        for node in nodes:
-            node.wait()
-        asyncio.run(_know_each_other(nodes))
+        _start(nodes)
         yield nodes
     finally:
         for node in nodes:
             node.kill()
+
+
+def _start(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.launch()
+    for node in nodes:
+        node.wait()
+    asyncio.run(_know_each_other(nodes))
 
 
 async def _know_each_other(nodes: list[Node]) -> None:
@@ -53,63 +73,146 @@ async def _know_each_other(nodes: list[Node]) -> None:
         link = Link(CassandraOptions(hosts=(node.address,), port=node.port, keyspace="system"), "")
         await link.open()
         try:
-            while len(await link.execute("SELECT peer FROM system.peers_v2")) < len(nodes) - 1:  # noqa: ASYNC110
+            while len(await link.execute("SELECT peer FROM system.peers_v2")) < len(ADDRESSES) - 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
         finally:
             await link.close()
 
 
-class Writers:
-    """They append until they are told to stop. One that is refused tries again, with the same id."""
+def _url(ring: list[Node]) -> str:
+    """Of an empty store."""
+    return f"cassandra://{','.join(ADDRESSES)}:{ring[0].port}/ring?timeout=10&prefix=t{secrets.token_hex(4)}"
 
-    def __init__(self, store: hansard.Store) -> None:
+
+class Writers:
+    """They append until they are told to stop. One that fails tries again, with the same id.
+
+    Any error but `Unavailable` ends them, and the test.
+    """
+
+    def __init__(self, store: hansard.Store, *, gives_up: bool = False) -> None:
         self.store = store
         self.acknowledged: dict[str, str] = {}
-        self.is_over = False
-        self._enough: list[tuple[int, asyncio.Event]] = []
+        self._gives_up = gives_up
+        """Each ends with its first error."""
+        self._is_over = False
+        self._tasks: list[asyncio.Task[None]] = []
 
-    async def reach(self, number: int) -> None:
-        event = asyncio.Event()
-        self._enough.append((number, event))
-        await event.wait()
+    async def reach(self, more: int) -> None:
+        """Waits for so many further acknowledgements."""
+        wanted = len(self.acknowledged) + more
+        while len(self.acknowledged) < wanted:
+            done, _ = await asyncio.wait(self._tasks, timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
 
-    async def write(self, name: str, conversation: str) -> None:
+    def start(self, conversations: list[str]) -> None:
+        self._tasks = [asyncio.create_task(self._write(f"w{n}", each)) for n, each in enumerate(conversations)]
+
+    async def stop(self) -> None:
+        self._is_over = True
+        await asyncio.gather(*self._tasks)
+
+    async def _write(self, name: str, conversation: str) -> None:
         number = 0
-        while not self.is_over:
+        while not self._is_over:
             id = f"{name}-{number}"
             try:
                 await self.store.append(conversation, [hansard.Message("user", id, id=id)])
             except hansard.Unavailable:
+                if self._gives_up:
+                    return
                 await asyncio.sleep(0.1)
                 continue
             number += 1
             self.acknowledged[id] = conversation
-            for wanted, event in self._enough:
-                if len(self.acknowledged) >= wanted:
-                    event.set()
 
 
-@pytest.mark.timeout(600)
-def test_a_ring_goes_on_without_one_node(ring: list[Node]) -> None:
-    url = f"cassandra://{','.join(ADDRESSES)}:{ring[0].port}/ring?timeout=10"
+async def _verify(store: hansard.Store, acknowledged: dict[str, str], *, may_hold_more: bool = False) -> None:
+    places = sorted(set(acknowledged.values()))
+    for place in places:
+        stored = [each.id for each in await store.get_messages(place, last=100_000)]
+        wanted = {id for id, conversation in acknowledged.items() if conversation == place}
+        assert len(set(stored)) == len(stored), "something is stored twice"
+        assert wanted <= set(stored), "something acknowledged was lost"
+        assert may_hold_more or wanted == set(stored)
+    listed = {each.id for each in (await store.list_conversations(limit=100)).items}
+    assert set(places) <= listed
+    assert await store.check() == []
 
-    async def run() -> None:
+
+async def _write_through(url: str, conversations: list[str], fault: Fault) -> None:
+    """Appends before, during and after a fault; then everything acknowledged is there once."""
+    async with hansard.connect(url) as store:
+        assert store.capabilities.durability == "machine"
+        writers = Writers(store)
+        writers.start(conversations)
+        for _ in range(ROUNDS):
+            await writers.reach(100)
+            await fault(writers)
+        await writers.stop()
+        await _verify(store, writers.acknowledged)
+
+
+def test_one_node_dies(ring: list[Node]) -> None:
+    conversations = [f"c{number}" for number in range(64)] + ["hot"] * 16
+
+    async def fault(writers: Writers) -> None:
+        await asyncio.to_thread(ring[2].kill)
+        await writers.reach(200)
+        await asyncio.to_thread(ring[2].start)
+
+    asyncio.run(_write_through(_url(ring), conversations, fault))
+
+
+def test_one_node_answers_nothing(ring: list[Node]) -> None:
+    conversations = [f"c{number}" for number in range(16)] + ["hot"] * 8
+
+    async def fault(writers: Writers) -> None:
+        ring[1].freeze()
+        try:
+            await writers.reach(100)
+        finally:
+            ring[1].thaw()
+        await writers.reach(50)
+
+    asyncio.run(_write_through(_url(ring), conversations, fault))
+
+
+def test_all_nodes_die_at_once(ring: list[Node]) -> None:
+    url = _url(ring)
+    acknowledged: dict[str, str] = {}
+
+    async def write() -> None:
         async with hansard.connect(url) as store:
-            writers = Writers(store)
-            places = [f"c{number}" for number in range(16)] + ["hot"] * 8
-            tasks = [asyncio.create_task(writers.write(f"w{n}", place)) for n, place in enumerate(places)]
+            writers = Writers(store, gives_up=True)
+            writers.acknowledged = acknowledged
+            writers.start([f"c{number}" for number in range(16)] + ["hot"] * 8)
             await writers.reach(200)
-            await asyncio.to_thread(ring[2].kill)
-            await writers.reach(len(writers.acknowledged) + 400)
-            writers.is_over = True
-            await asyncio.gather(*tasks)
-            for place in sorted(set(places)):
-                stored = [each.id for each in await store.get_messages(place, last=100_000)]
-                wanted = [id for id, conversation in writers.acknowledged.items() if conversation == place]
-                assert len(set(stored)) == len(stored)
-                assert set(wanted) <= set(stored)
-            listed = (await store.list_conversations(limit=100)).items
-            assert {each.id for each in listed} == set(places)
-            assert await store.check() == []
+            await asyncio.gather(*(asyncio.to_thread(node.kill) for node in ring))
+            await writers.stop()
 
-    asyncio.run(run())
+    async def verify() -> None:
+        async with hansard.connect(url) as store:
+            await _verify(store, acknowledged, may_hold_more=True)
+            await store.append_message("hot", "user", "and again")
+
+    for _ in range(ROUNDS):
+        asyncio.run(write())
+        _start(ring)
+        asyncio.run(verify())
+
+
+def test_four_processes_in_one_conversation(ring: list[Node]) -> None:
+    url = _url(ring)
+    with sync.connect(url) as store:
+        writers = [processes.Writer(url, f"w{number}", batches=5 * ROUNDS, tasks=4) for number in range(4)]
+        began = time.monotonic()
+        try:
+            for writer in writers:
+                writer.wait()
+        finally:
+            for writer in writers:
+                writer.end()
+        assert time.monotonic() - began < PATIENCE * 5 * ROUNDS
+        processes.verify(store, writers)
