@@ -37,3 +37,6 @@ class NameCatalog:
         day = effects.day_of(at)
         await self.add("due", "", day)
         await self._link.put("put_due", self._link.prefix, day, at, tenant, kind, name, n)
+
+    async def remove_due(self, tenant: str, at: int, kind: str, name: str, n: int) -> None:
+        await self._link.put("delete_due", n, self._link.prefix, effects.day_of(at), at, tenant, kind, name)

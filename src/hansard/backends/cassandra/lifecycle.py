@@ -145,7 +145,7 @@ async def sweep(storage: CassandraStorage, context: Context, limit: int) -> Swep
             break
         due = await storage.link.read("read_due", day, now, left + 1)
         for row in due[:left]:
-            swept = await _sweep(storage, context, day, row, swept)
+            swept = await _sweep(storage, context, row, swept)
         if len(due) > left:
             return structs.replace(swept, more=True)
         left -= len(due)
@@ -161,7 +161,7 @@ async def _forget_day(storage: CassandraStorage, day: str, today: str) -> None:
             await storage.catalog.add("due", "", day)
 
 
-async def _sweep(storage: CassandraStorage, context: Context, day: str, row: Row, swept: Swept) -> Swept:
+async def _sweep(storage: CassandraStorage, context: Context, row: Row, swept: Swept) -> Swept:
     """Does what an entry says is due, if it is, and removes the entry."""
     at, tenant, kind, name = row
     here = Context(tenant, context.now)
@@ -176,8 +176,9 @@ async def _sweep(storage: CassandraStorage, context: Context, day: str, row: Row
         receipt += Receipt(blobs=await storage.blobs.release(tenant, name, [], to_micros(context.now), None))
     elif kind == "tombstone":
         tombstones += await forget_tombstones(storage, here, name)
-    # The time of day is later than the number of any write that added the entry.
-    await storage.link.put("delete_due", time.time_ns() // 1000, storage.link.prefix, day, at, tenant, kind, name)
+    # Later than the entry: writes number theirs by the time of day, records by that of their Store.
+    n = max(time.time_ns() // 1000, to_micros(context.now)) if kind == "record" else time.time_ns() // 1000
+    await storage.catalog.remove_due(tenant, at, kind, name, n)
     return structs.replace(swept, receipt=receipt, tombstones=tombstones)
 
 

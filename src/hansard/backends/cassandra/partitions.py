@@ -188,11 +188,8 @@ class CassandraPartitions:
         return steps
 
     def _dues(self, n: int, effect: WriteEffects) -> list[Step]:
-        prefix, tenant, put = self._link.prefix, effect.tenant, self._link.put
-        steps = [
-            put("delete_due", n, prefix, places.day_of(at), at, tenant, kind, name) for at, kind, name in effect.not_due
-        ]
-        return [*steps, *(self._catalog.put_due(tenant, *each, n) for each in effect.due)]
+        steps = [self._catalog.remove_due(effect.tenant, *each, n) for each in effect.not_due]
+        return [*steps, *(self._catalog.put_due(effect.tenant, *each, n) for each in effect.due)]
 
     async def _add_usage(self, id: str, n: int, tenant: str, sum: rows.Sum) -> None:
         row = sum.row

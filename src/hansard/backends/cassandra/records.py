@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -181,8 +182,9 @@ class RecordTable:
         if not await self._link.swap(batch):
             await self._delete_uploads(made)
             return False
-        old = [each.upload for change in changes if (each := stored[change.key]) and each.upload]
-        await self._delete_uploads(old)
+        replaced = [(each, change.record) for change in changes if (each := stored[change.key])]
+        await self._delete_uploads([each.upload for each, _ in replaced if each.upload])
+        await self._retract(tenant, owner, (each for each, new in replaced if _expiry(each.row.record) != _expiry(new)))
         await self._announce(tenant, owner, changes)
         await self._check_homes(tenant, owner, changes, homes)
         return True
@@ -209,7 +211,17 @@ class RecordTable:
             await self._catalog.add("owner", tenant, owner)
         for record in kept:
             if record.expires_at is not None:
-                await self._catalog.put_due(tenant, *_due(owner, record), time.time_ns() // 1000)
+                await self._catalog.put_due(tenant, *_due(owner, record), to_micros(record.updated_at))
+
+    async def _retract(self, tenant: str, owner: str, old: Iterable[ReadRecord]) -> None:
+        """Removes the entries that say when these expire: they name the owner and the key.
+
+        At equal times Cassandra keeps the deletion, so each removes exactly the entry of its record.
+        """
+        for each in old:
+            if each.row.record.expires_at is not None:
+                at, kind, name = _due(owner, each.row.record)
+                await self._catalog.remove_due(tenant, at, kind, name, to_micros(each.row.record.updated_at))
 
     async def _tie(self, tenant: str, owner: str, change: RecordChange, home: Head) -> bool:
         """Notes at the conversation that the record belongs to it, if it is still the same."""
@@ -275,6 +287,7 @@ class RecordTable:
             place = (self._link.prefix, tenant, owner, codec.pack_namespace(key[0]), key[1])
             if await self._link.swap([("delete_record", (*place, stored.stamp))]):
                 await self._delete_uploads([stored.upload] if stored.upload else [])
+                await self._retract(tenant, owner, [stored])
                 return 1
 
     async def erase(self, tenant: str, owner: str) -> int:
@@ -283,10 +296,11 @@ class RecordTable:
         while page := await self._link.read("read_records", tenant, owner, b"", "", _END, "", _PIECE):
             key = (self._link.prefix, tenant, owner)
             batch: list[Statement] = [("delete_record", (*key, row[0], row[1], row[2])) for row in page]
-            old = [upload for row in page if (upload := documents.decode(row[3], _Document, "a record").upload)]
+            old = [each for row in page if (each := await self._stored(row))]
             if await self._link.swap(batch):
                 gone += len(page)
-                await self._delete_uploads(old)
+                await self._delete_uploads([each.upload for each in old if each.upload])
+                await self._retract(tenant, owner, old)
         await self._catalog.remove("owner", tenant, owner)
         if await self.count(tenant, owner):
             # Another writer has put one since.
@@ -301,6 +315,10 @@ class RecordTable:
         """The owners of records, and how many each has."""
         found = [(owner, await self.count(tenant, owner)) for owner in await self._catalog.names("owner", tenant)]
         return [(owner, number) for owner, number in found if number]
+
+
+def _expiry(record: Record | None) -> datetime | None:
+    return record.expires_at if record else None
 
 
 def _due(owner: str, record: Record) -> Due:

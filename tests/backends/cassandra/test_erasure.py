@@ -1,0 +1,62 @@
+"""What an erasure leaves, by raw reads of every table."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.backends.cassandra.counted import backend_of
+
+import hansard
+from hansard.backends.cassandra.connection import Link
+from hansard.backends.cassandra.schema import migrations
+
+NAME = "ann-whose-name-must-go"
+SAID = "what-ann-has-said"
+TABLES = [re.sub(r".*EXISTS (\w+) .*", r"\1", each) for each in migrations()[0].statements if "TABLE" in each]
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 40_000}}
+
+
+async def _rows_with(link: Link, word: str) -> list[str]:
+    """The tables, and the rows, in which a word is left."""
+    found: list[str] = []
+    for table in TABLES:
+        question = f"SELECT * FROM {link.options.keyspace}.{table} WHERE prefix = %s ALLOW FILTERING"
+        for row in await link.execute(question, (link.prefix,)):
+            text = " ".join(each.decode("latin-1") if isinstance(each, bytes) else str(each) for each in row)
+            found += [f"{table}: {text[:300]}"] if word in text else []
+    return found
+
+
+async def _fill(store: hansard.Store) -> None:
+    user = hansard.Participant(id=NAME, kind="user", display_name=NAME)
+    soon = datetime.now(UTC) + timedelta(days=400)
+    usage = hansard.Usage(model="m", input_tokens=1)
+    await store.append("c", [hansard.Message("user", SAID, participant=user, usage=usage)], user_id=NAME)
+    await store.append("c", [hansard.Message("user", [PICTURE], format="anthropic", pinned=True)])
+    await store.append_message("c", "user", SAID * 10_000)
+    await store.update_conversation("c", expires_at=soon, title=SAID)
+    view = store.user(NAME)
+    await view.records.put(("a",), "k", SAID, expires_at=soon)
+    await view.records.put(("b",), "k", SAID * 10_000)
+    await view.records.put(("c",), "k", SAID, conversation_id="c")
+    await store.append_message("d", "user", SAID, user_id=NAME)
+    await store.delete_conversation("d")
+
+
+@pytest.mark.parametrize("word", [NAME, SAID])
+def test_nothing_is_left_of_an_erased_user(url: str, word: str) -> None:
+    async def run() -> None:
+        backend = backend_of(url)
+        await backend.storage.open(upgrade=False)
+        async with hansard.Store(backend) as store:
+            await _fill(store)
+            assert await _rows_with(backend.storage.link, word)
+            receipt = await store.erase_user(NAME)
+            assert (receipt.conversations, receipt.records, receipt.blobs) == (1, 3, 1)
+            assert receipt.physically_gone is False
+            assert await _rows_with(backend.storage.link, word) == []
+
+    asyncio.run(run())
