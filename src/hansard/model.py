@@ -42,6 +42,8 @@ MAIN = "main"
 DEFAULT_TENANT = "default"
 LABELS = "hansard.labels"
 """The key of a conversation's metadata that holds its labels."""
+SERVER_TENANT = "hansard:server"
+"""The tenant of what servers keep for themselves, such as keys. It is not listed, copied or open to any caller."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOT_YET = datetime.min.replace(tzinfo=UTC)

@@ -26,6 +26,7 @@ from hansard.cli.context import EmbedderName
 from hansard.errors import ValidationError
 from hansard.server.key_file import DEFAULT_FILE as DEFAULT_KEYS
 from hansard.server.settings import Settings
+from hansard.server.store_keys import IN_STORE
 from hansard.urls import shown, suggest
 
 FILE = "hansard.toml"
@@ -41,7 +42,9 @@ class Options:
         str | None, Parameter(help="The address to listen on. By default, only this machine can connect.")
     ] = None
     port: Annotated[int | None, Parameter(help="The port; 0 selects a free one.")] = None
-    keys: Annotated[Path | None, Parameter(help="The key file: $HANSARD_KEYS, else hansard-keys.json.")] = None
+    keys: Annotated[Path | None, Parameter(help="The key file: $HANSARD_KEYS, else hansard-keys.json; or `store`.")] = (
+        None
+    )
     require_key: Annotated[
         bool | None, Parameter(negative="", help="Require a key on this machine, too, even if none exists yet.")
     ] = None
@@ -197,6 +200,8 @@ class Configuration(Mapping[str, Value]):
 
     def settings(self) -> Settings:
         values = {name: self.of(name) for name in Settings.__struct_fields__ if name in self._values}
+        values["keys_in_store"] = are_in_store(self.of("keys"))
+        values["keys"] = None if values["keys_in_store"] else self.of("keys")
         values["cors_origins"] = tuple(self.of("cors_origin"))
         values["drain_seconds"] = self.of("drain")
         values["trusted_proxies"] = tuple(self.of("trusted_proxy"))
@@ -287,5 +292,10 @@ def store_url() -> str:
     return str(resolve(Options()).of("url"))
 
 
-def key_file() -> Path:
+def keys_path() -> Path:
+    """Returns the key file that a command uses if it is given none."""
     return Path(resolve(Options()).of("keys"))
+
+
+def are_in_store(keys: Path) -> bool:
+    return keys == Path(IN_STORE)

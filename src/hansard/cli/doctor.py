@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from hansard import __version__
 from hansard.cli import output
-from hansard.cli.configuration import key_file
+from hansard.cli.configuration import are_in_store, keys_path
 from hansard.cli.context import Context, is_missing, path_of
 from hansard.cli.table import print_table
 from hansard.errors import HansardError
@@ -94,7 +94,10 @@ def _is_installed(name: str) -> bool:
 
 
 def _keys() -> Iterator[Finding]:
-    path = key_file()
+    path = keys_path()
+    if are_in_store(path):
+        yield Finding("ok", "keys", "in the store: `hansard keys` lists them")
+        return
     try:
         count = sum(key.revoked_at is None for key in KeyFile(path).list())
     except (HansardError, OSError) as error:

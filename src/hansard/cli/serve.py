@@ -12,11 +12,12 @@ from msgspec import structs
 
 from hansard import __version__
 from hansard.cli import output
-from hansard.cli.configuration import Options, Value, key_file, resolve
+from hansard.cli.configuration import Options, Value, are_in_store, keys_path, resolve
 from hansard.cli.context import CommandContext, Context
 from hansard.cli.extras import require
+from hansard.cli.store_keys import KeysInStore
 from hansard.cli.table import print_table
-from hansard.errors import ValidationError
+from hansard.errors import NotFound, ValidationError
 from hansard.model import DEFAULT_TENANT
 from hansard.server.key_file import Key, KeyFile
 from hansard.urls import shown
@@ -128,10 +129,13 @@ def mcp(
 
 def keys(
     action: Annotated[
-        Literal["list", "create", "revoke"], Parameter(name="ACTION", help="list, create or revoke.")
+        Literal["list", "create", "revoke", "import"], Parameter(name="ACTION", help="list, create, revoke or import.")
     ] = "list",
     name: Annotated[
-        str | None, Parameter(name="NAME", help="The name of the new key; or the id or name of the one to revoke.")
+        str | None,
+        Parameter(
+            name="NAME", help="The name of the new key; the id or name of the one to revoke; or the file to import."
+        ),
     ] = None,
     /,
     *,
@@ -144,7 +148,7 @@ def keys(
     days: Annotated[float | None, Parameter(help="How many days it is valid. By default, until it is revoked.")] = None,
     file: Annotated[
         Path | None,
-        Parameter(name=("--keys", "--file"), help="The key file: $HANSARD_KEYS, else hansard-keys.json."),
+        Parameter(name=("--keys", "--file"), help="The key file: $HANSARD_KEYS, else hansard-keys.json; or `store`."),
     ] = None,
     context: Context,
 ) -> None:
@@ -152,11 +156,14 @@ def keys(
 
     A key is bound to the tenant and the user that --tenant and --user name. Its secret is shown once and not stored.
     """
-    found = KeyFile(file or key_file())
+    path = file or keys_path()
+    found = KeysInStore(context.url) if are_in_store(path) else KeyFile(path)
     if action == "list":
         _list(found, context)
     elif name is None:
         raise ValidationError(f"keys {action} needs a NAME")
+    elif action == "import":
+        _import(found, Path(name), context)
     elif action == "revoke":
         ended = found.revoke(name)
         output.print_json(_shown(ended)) if context.json else output.print_note(f"Revoked {ended.id} ({ended.name}).")
@@ -165,7 +172,17 @@ def keys(
         _create(found, name, wanted, context, operator=operator, rate=rate, daily_bytes=daily_bytes, days=days)
 
 
-def _list(found: KeyFile, context: CommandContext) -> None:
+def _import(found: KeyFile | KeysInStore, file: Path, context: CommandContext) -> None:
+    """Copies the keys of a file into the store. Their tokens stay valid."""
+    if isinstance(found, KeyFile):
+        raise ValidationError("keys are imported into the store: add --keys store")
+    if not file.is_file():
+        raise NotFound(f"there is no key file {file}")
+    added = found.add(KeyFile(file).list())
+    output.print_json({"imported": added}) if context.json else output.print_note(f"Imported {added} keys.")
+
+
+def _list(found: KeyFile | KeysInStore, context: CommandContext) -> None:
     listed = [_shown(key) for key in found.list()]
     if context.json:
         output.print_json({"items": listed})
@@ -177,7 +194,7 @@ def _list(found: KeyFile, context: CommandContext) -> None:
 
 
 def _create(
-    found: KeyFile,
+    found: KeyFile | KeysInStore,
     name: str,
     scopes: list[str],
     context: CommandContext,

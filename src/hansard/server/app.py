@@ -47,6 +47,7 @@ from hansard.server.openai.wire_request import PREFIX as WIRE_PREFIX
 from hansard.server.relay_sessions import RelaySessions
 from hansard.server.rest.app import PREFIX, RestApi
 from hansard.server.settings import Settings
+from hansard.server.store_keys import StoreKeys
 from hansard.server.tail import Shutdown
 from hansard.server.tail_endpoint import WebSocketTail
 from hansard.server.web.app import Site
@@ -152,15 +153,17 @@ def create_app(
     shutdown: Shutdown | None = None,
     summarizers: Mapping[str, Summarizer] | None = None,
     model: PageModel | None = None,
+    keys: StoreKeys | None = None,
 ) -> ASGIApp:
     """Creates the application.
 
     Callers must close the store themselves, and set `shutdown` before they stop the server. Clients may choose one of
     `summarizers` by name, in addition to `extractive`, which needs no model. `model` answers messages written on the
-    page; by default, the model of the settings answers, or an echo.
+    page; by default, the model of the settings answers, or an echo. `keys` are those of the store, which
+    replace the key file; callers must have refreshed them.
     """
     settings, shutdown = settings or Settings(), shutdown or Shutdown()
-    auth = Auth(settings)
+    auth = Auth(settings, keys)
     auth.check_settings()
     relay_sessions = RelaySessions(settings.max_relays)
     metrics = Metrics(

@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from hansard.errors import Corrupt, Denied, Unauthenticated, Unavailable, ValidationError
-from hansard.model import DEFAULT_TENANT
+from hansard.model import DEFAULT_TENANT, SERVER_TENANT
 from hansard.server import key_file, parameters
 from hansard.server.endpoints import SCOPES, Caller, Endpoint
-from hansard.server.key_file import Key, KeyFile
+from hansard.server.key_file import Key, KeyFile, KeySet
 from hansard.server.rate_limit import RateLimiter
 from hansard.server.settings import Settings
+from hansard.server.store_keys import StoreKeys
 from hansard.server.tokens import TokenVerifier
 from hansard.store import Store
 
@@ -34,9 +35,9 @@ _MOST_VIEWS = 1000
 class Auth:
     """Authenticates callers, checks their scopes, and selects their view."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, keys: StoreKeys | None = None) -> None:
         self._settings = settings
-        self._keys = KeyFile(settings.keys) if settings.keys is not None else None
+        self.keys: KeyFile | StoreKeys | None = keys or (None if settings.keys is None else KeyFile(settings.keys))
         self._tokens = TokenVerifier(settings) if settings.jwks is not None else None
         self._limiters: dict[str, RateLimiter] = {}
         self._views: dict[tuple[str, str | None], Store] = {}
@@ -46,6 +47,8 @@ class Auth:
 
     async def admit(self, headers: dict[bytes, bytes], client: Any) -> Caller:
         """Returns the caller. Raises `Unauthenticated` if the credentials are missing or not valid."""
+        if isinstance(self.keys, StoreKeys):
+            await self.keys.refresh()
         given = headers.get(b"authorization")
         if given is None:
             return self._admit_without_key(headers, client)
@@ -88,17 +91,19 @@ class Auth:
     def _has_keys(self) -> bool:
         return self._read_keys(lambda key_file: not key_file.is_empty, otherwise=False)
 
-    def _read_keys(self, read: Callable[[KeyFile], T], *, otherwise: T) -> T:
+    def _read_keys(self, read: Callable[[KeySet], T], *, otherwise: T) -> T:
         """Reads the key file. If it cannot be read, every request is refused."""
-        if self._keys is None:
+        if self.keys is None:
             return otherwise
         try:
-            return read(self._keys)
+            return read(self.keys)
         except (Corrupt, OSError) as error:
             raise Unavailable("the key file cannot be read") from error
 
     def check_settings(self) -> None:
-        """Refuses to listen publicly without any credential."""
+        """Refuses to listen publicly without a credential, unless the operator requires keys and creates one later."""
+        if self._settings.require_key:
+            return
         if not self._is_local and not self._has_keys and self._tokens is None:
             raise ValidationError(
                 f"{self._settings.host} can be reached by others, and there is no key yet: "
@@ -147,6 +152,8 @@ class Auth:
         """Returns the caller's view of the store. Headers choose only within the tenant and user of the key."""
         tenant = _chosen_id(headers, b"hansard-tenant", caller.tenant, "tenant")
         tenant = DEFAULT_TENANT if tenant is None else tenant
+        if tenant == SERVER_TENANT:
+            raise Denied(f"{SERVER_TENANT!r} is the tenant of the servers themselves: choose another name")
         user = _chosen_id(headers, b"hansard-user", caller.user, "user")
         view = self._views.get((tenant, user))
         if view is None:

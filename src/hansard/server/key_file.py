@@ -1,4 +1,4 @@
-"""API keys, in a file outside the store.
+"""API keys, in a file outside the store. Several machines keep them in the store instead: see `store_keys`.
 
 Keys belong to the operator of a server. They must not be part of copies, exports and backups of tenants' data. The file
 contains the SHA-256 of each secret, never the secret: 256 random bits need no slow hash. The file's status is checked
@@ -55,13 +55,15 @@ class _KeyFileData(Struct, kw_only=True):
     keys: list[Key] = []
 
 
-class KeyFile:
-    """The keys of a server."""
+class KeySet:
+    """Keys, by their ids."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._stamp: tuple[int, ...] | None = None
+    def __init__(self) -> None:
         self._keys: dict[str, Key] = {}
+
+    def _current(self) -> dict[str, Key]:
+        """Returns the keys, read again if they may have changed."""
+        return self._keys
 
     def find(self, token: str, now: datetime) -> Key | None:
         """Returns the key of a token; None if there is none or it is not valid."""
@@ -81,6 +83,53 @@ class KeyFile:
 
     def list(self) -> list[Key]:
         return [*self._current().values()]
+
+
+def new_key(
+    name: str,
+    scopes: Sequence[str],
+    *,
+    tenant: str | None,
+    user: str | None = None,
+    rate: int | None = None,
+    daily_bytes: int | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[Key, str]:
+    """Returns a new key with its token, which is shown once and not stored."""
+    secret = secrets.token_urlsafe(32)
+    key = Key(
+        id=secrets.token_hex(6),
+        name=name,
+        sha256=_hash(secret),
+        scopes=_checked(scopes),
+        tenant=tenant,
+        user=user,
+        rate=rate,
+        daily_bytes=daily_bytes,
+        created_at=datetime.now(UTC),
+        expires_at=expires_at,
+    )
+    return key, f"{PREFIX}{key.id}_{secret}"
+
+
+def revoke_in(keys: list[Key], id: str, where: str) -> tuple[Key, list[Key]]:
+    """Returns the revoked key and all keys. It stays in the list, so that ids in the audit log can be resolved."""
+    found = [key for key in keys if key.id == id or (key.name == id and key.revoked_at is None)]
+    if not found:
+        raise NotFound(f"there is no key {id!r} in {where}")
+    if len(found) > 1:
+        raise Conflict(f"several keys are named {id!r}: pass the id")
+    ended = structs.replace(found[0], revoked_at=found[0].revoked_at or datetime.now(UTC))
+    return ended, [ended if key.id == ended.id else key for key in keys]
+
+
+class KeyFile(KeySet):
+    """The keys of a server, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._stamp: tuple[int, ...] | None = None
 
     def _current(self) -> dict[str, Key]:
         stamp = self._current_stamp()
@@ -118,33 +167,17 @@ class KeyFile:
         expires_at: datetime | None = None,
     ) -> tuple[Key, str]:
         """Creates a key. Returns it with its token, which is shown once and not stored."""
-        secret = secrets.token_urlsafe(32)
-        key = Key(
-            id=secrets.token_hex(6),
-            name=name,
-            sha256=_hash(secret),
-            scopes=_checked(scopes),
-            tenant=tenant,
-            user=user,
-            rate=rate,
-            daily_bytes=daily_bytes,
-            created_at=datetime.now(UTC),
-            expires_at=expires_at,
+        key, token = new_key(
+            name, scopes, tenant=tenant, user=user, rate=rate, daily_bytes=daily_bytes, expires_at=expires_at
         )
         with self._locked() as file:
             file.keys.append(key)
-        return key, f"{PREFIX}{key.id}_{secret}"
+        return key, token
 
     def revoke(self, id: str) -> Key:
-        """Revokes a key by its id or name. It stays in the list, so that ids in the audit log can be resolved."""
+        """Revokes a key by its id or name."""
         with self._locked() as file:
-            found = [key for key in file.keys if key.id == id or (key.name == id and key.revoked_at is None)]
-            if not found:
-                raise NotFound(f"there is no key {id!r} in {self.path}")
-            if len(found) > 1:
-                raise Conflict(f"several keys are named {id!r}: pass the id")
-            ended = structs.replace(found[0], revoked_at=found[0].revoked_at or datetime.now(UTC))
-            file.keys = [ended if key.id == ended.id else key for key in file.keys]
+            ended, file.keys = revoke_in(file.keys, id, str(self.path))
         return ended
 
     @contextmanager

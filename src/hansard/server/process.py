@@ -23,8 +23,10 @@ from hansard.search.embedders import by_name
 from hansard.server import logs, tracing
 from hansard.server.app import create_app
 from hansard.server.settings import Settings
+from hansard.server.store_keys import StoreKeys
 from hansard.server.supervisor import WorkerTask, supervise
 from hansard.server.tail import Shutdown
+from hansard.store import Store
 
 if TYPE_CHECKING:
     from hansard.search import Embedder
@@ -187,14 +189,22 @@ async def _serve(listening: socket.socket, url: str, settings: Settings, announc
         shutdown = Shutdown()
         if settings.otlp is not None:
             tracing.export_to(settings.otlp)
-        app = create_app(store, settings, shutdown)
+        app = create_app(store, settings, shutdown, keys=await _store_keys(store, settings))
         announce()
         await HttpServer(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[listening])
+
+
+async def _store_keys(store: Store, settings: Settings) -> StoreKeys | None:
+    if not settings.keys_in_store:
+        return None
+    keys = StoreKeys(store)
+    await keys.refresh()
+    return keys
 
 
 async def _check(url: str, settings: Settings) -> None:
     """Checks the settings and the store once, before several workers start."""
     async with connect(url) as store:
-        create_app(store, settings)
+        create_app(store, settings, keys=await _store_keys(store, settings))
         if not store.capabilities.shared:
             raise ValidationError(f"{store.capabilities.name} cannot be shared by several workers: use one")

@@ -16,6 +16,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The address to listen on. Outside of loopback, every client needs a key."""
     keys: Path | None = None
     """The file of API keys. As soon as it contains a key, every client needs one."""
+    keys_in_store: bool = False
+    """API keys are in the store, for all servers that use it, and not in a file."""
     require_key: bool = False
     """Require a key even on loopback, and even if none exists yet."""
     jwks: str | None = None

@@ -7,8 +7,8 @@ from typing import cast
 
 from hansard.contract.backend import Indexed, Vacuuming
 from hansard.contract.types import Context
-from hansard.errors import ValidationError
-from hansard.model import OnConflict, Problem, Progress, Receipt, Report, Stats, Vacuumed
+from hansard.errors import Denied, ValidationError
+from hansard.model import SERVER_TENANT, OnConflict, Problem, Progress, Receipt, Report, Stats, Vacuumed
 from hansard.store import checks, transfers
 from hansard.store.core import StorePart
 
@@ -23,11 +23,13 @@ _NOTHING = {
 class Admin(StorePart):
     async def tenants(self) -> list[str]:
         """Returns the tenants that store anything, in order."""
-        return await self._backend.list_tenants()
+        return [name for name in await self._backend.list_tenants() if name != SERVER_TENANT]
 
     async def delete_tenant(self, tenant: str) -> Receipt:
         """Deletes the tenant `tenant` with everything that it stores, for good."""
         name = checks.id_of(tenant, "tenant", self.limits)
+        if name == SERVER_TENANT:
+            raise Denied(f"{SERVER_TENANT!r} holds the keys of servers: use `hansard keys`")
         return await self._backend.delete_tenant(Context(name, self._view.clock()))
 
     async def stats(self) -> Stats:

@@ -15,7 +15,8 @@ from hansard.errors import Denied, Unsupported, ValidationError
 from hansard.model import DEFAULT_TENANT, EPOCH
 from hansard.server.audit import AuditEntry
 from hansard.server.endpoints import SCOPES, HttpResponse, Id, NoQuery
-from hansard.server.key_file import KeyFile
+from hansard.server.key_file import Key, KeyFile
+from hansard.server.store_keys import StoreKeys
 from hansard.server.web import overview
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 
@@ -71,7 +72,7 @@ async def _admin(request: PageRequest[Any, Any], **more: Any) -> HttpResponse:
     operator = request.known_caller.is_operator
     checked = await overview.last_check(request.store)
     values: dict[str, Any] = {
-        "keys": _keys(request).list() if operator and request.context.settings.keys is not None else None,
+        "keys": _keys(request).list() if operator and request.context.auth.keys is not None else None,
         "tenants": await request.root.admin.tenants() if operator else None,
         "has_audit": operator and request.context.settings.audit_log is not None,
         "checked": checked.value if checked is not None else None,
@@ -86,10 +87,10 @@ async def _admin(request: PageRequest[Any, Any], **more: Any) -> HttpResponse:
     return request.render("admin.html", **(values | more))
 
 
-def _keys(request: PageRequest[Any, Any]) -> KeyFile:
-    if request.context.settings.keys is None:
-        raise Unsupported("this server was started without a key file", capability="keys")
-    return KeyFile(request.context.settings.keys)
+def _keys(request: PageRequest[Any, Any]) -> KeyFile | StoreKeys:
+    if (keys := request.context.auth.keys) is None:
+        raise Unsupported("this server was started without keys", capability="keys")
+    return keys
 
 
 # Keys, for operators only
@@ -101,7 +102,7 @@ async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse
     form = request.body
     if form.operator and (form.tenant or form.user):
         raise ValidationError("an operator's key is bound to no tenant and no user: leave both empty")
-    made, token = _keys(request).create(
+    creating = _keys(request).create(
         form.name,
         form.scopes,
         tenant=None if form.operator else form.tenant or DEFAULT_TENANT,
@@ -109,6 +110,7 @@ async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse
         rate=form.rate,
         expires_at=None if form.days is None else datetime.now(UTC) + timedelta(days=form.days),
     )
+    made, token = creating if isinstance(creating, tuple) else await creating
     return await _admin(request, made=made, token=token)
 
 
@@ -117,7 +119,9 @@ async def do_revoke_key(request: PageRequest[NoQuery, KeyIdForm]) -> HttpRespons
     """Revokes a key immediately, in every worker."""
     if request.body.id == request.known_caller.name:
         raise Denied("you are signed in with this key: use another key to revoke it")
-    _keys(request).revoke(request.body.id)
+    revoking = _keys(request).revoke(request.body.id)
+    if not isinstance(revoking, Key):
+        await revoking
     return request.redirect("admin")
 
 
