@@ -18,6 +18,7 @@ from benchmarks.retrieval.recall import DEPTHS, Outcome
 from hansard import __version__
 from hansard.errors import HansardError
 from hansard.search.embedders import by_name
+from hansard.store.search_modes import SearchMode
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def _sets(arguments: argparse.Namespace) -> list[JudgedSet]:
 
 def _measured(judged: JudgedSet, arguments: argparse.Namespace) -> dict[str, object]:
     embedder = None if arguments.embedder is None else by_name(arguments.embedder)
-    modes = ["words"] if embedder is None else ["words", "meaning", "hybrid"]
+    modes: list[SearchMode] = ["words"] if embedder is None else ["words", "meaning", "hybrid"]
     with tempfile.TemporaryDirectory() as folder:
         url = arguments.url.replace("{path}", f"{folder}/store")
         outcomes = asyncio.run(recall.measure(judged, url, embedder, modes, {"match": arguments.match}))

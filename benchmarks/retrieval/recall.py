@@ -11,6 +11,7 @@ import hansard
 from benchmarks.retrieval.judgements import JudgedSet
 from hansard import Message, Store
 from hansard.search import Embedder
+from hansard.store.search_modes import SearchMode
 
 DEPTHS = (5, 10, 25, 50)
 
@@ -31,7 +32,7 @@ class Outcome:
 
 
 async def measure(
-    judged: JudgedSet, url: str, embedder: Embedder | None, modes: Sequence[str], options: dict[str, Any]
+    judged: JudgedSet, url: str, embedder: Embedder | None, modes: Sequence[SearchMode], options: dict[str, Any]
 ) -> list[Outcome]:
     async with hansard.connect(url, embedder=embedder) as store:
         for (user, id), said in judged.conversations.items():
@@ -42,7 +43,7 @@ async def measure(
         return [await _ask(store, judged, mode, options) for mode in modes]
 
 
-async def _ask(store: Store, judged: JudgedSet, mode: str, options: dict[str, Any]) -> Outcome:
+async def _ask(store: Store, judged: JudgedSet, mode: SearchMode, options: dict[str, Any]) -> Outcome:
     shares: dict[int, list[float]] = defaultdict(list)
     kinds: dict[str, list[float]] = defaultdict(list)
     incomplete = 0

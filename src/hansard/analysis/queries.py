@@ -30,6 +30,7 @@ _QUOTES = str.maketrans("“”„‟＂", '"""""')
 _DIGITS = re.compile("[1-9][0-9]{3,14}")
 _THOUSANDS = re.compile("[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[1-9][0-9]{0,2}(?:[.'’][0-9]{3}){1,4}")
 _IN_A_WORD = re.compile(r"[A-Za-z0-9#%+$&@]|[^\x00-\x7f]")
+_DIGIT = re.compile("[0-9]")
 _PIECE = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 
 
@@ -76,6 +77,8 @@ class Clause(Struct, frozen=True, gc=False):
     """One word or phrase, with its other spellings: any of the phrases may match."""
 
     rows: tuple[Phrase, ...]
+    is_name: bool = False
+    """It names one thing: a quoted phrase, a number or code, or a capitalized word within a sentence."""
 
     def is_in(self, terms: Terms) -> bool:
         return any(row.is_in(terms) for row in self.rows)
@@ -117,13 +120,16 @@ def _parsed(text: str) -> Query:
     groups: list[list[Clause]] = []
     excluded: list[Clause] = []
     either, count = False, 0
-    for minus, phrase, star, word in _PIECE.findall(text.translate(_QUOTES)):
+    is_mixed = not text.isupper()
+    for nth, (minus, phrase, star, word) in enumerate(_PIECE.findall(text.translate(_QUOTES))):
         if word in ("OR", "AND"):
             either = word == "OR" and bool(groups)
             continue
         clause, negative = _clause(phrase, minus, star) if not word else _of_word(word)
         if clause is None:
             continue
+        if not word or _DIGIT.search(word) or (is_mixed and nth and word[0].isupper()):
+            clause = Clause(clause.rows, is_name=True)
         if negative:
             excluded.append(clause)
         elif either:

@@ -37,6 +37,8 @@ NEAR = (0.5, 0.25, 0.125)
 nothing."""
 EXPONENT = 2
 """Of the rarity: as in the cosine of two vectors, where it counts once in the query and once in the message."""
+NAME = 1.5
+"""What names, numbers and quoted phrases weigh more: half as much again, because their writer chose them exactly."""
 COMMON = 10_000
 """Messages that are counted for a word: those in more weigh the same, the least. So no search counts a whole store."""
 _SMALL = 1000
@@ -143,7 +145,10 @@ class _Search:
 
     def _weigh(self, counts: Sequence[int]) -> None:
         most = max(counts, default=0)
-        weights = [log(1 + (most + 1) / (count + 0.5)) ** EXPONENT for count in counts]
+        weights = [
+            log(1 + (most + 1) / (count + 0.5)) ** EXPONENT * (NAME if clause.is_name else 1)
+            for clause, count in zip(self.clauses, counts, strict=True)
+        ]
         self.order = sorted(range(len(counts)), key=lambda at: (counts[at], at))
         self.scorer = _Scorer(self.has, self.words, [(1 << at, weights[at]) for at in self.order])
 

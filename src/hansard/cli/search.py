@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
 
+from hansard.analysis import searchable
 from hansard.cli import output
 from hansard.cli.context import Context, EmbedderName, load_embedder
 from hansard.cli.values import moment, pairs, visible
-from hansard.search import Hit, Hits
-from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
+from hansard.search import Hit, Hits, Passage
+from hansard.store.search_modes import Grouping, SearchMode, SearchOrder, WordMatch
+
+_SHOWN = 160
+"""Characters of a message around a hit."""
 
 
 def search(
@@ -49,9 +53,19 @@ def search(
     embedder: EmbedderName = None,
     match: Annotated[
         WordMatch | None,
-        Parameter(help="Match all words (default for words), or any (default for both).", show_default=False),
+        Parameter(
+            help="Match all words (default for words), any (default for both), or auto, for a question.",
+            show_default=False,
+        ),
     ] = None,
     order: Annotated[SearchOrder, Parameter(help="Best first, or newest first.")] = "relevance",
+    time: Annotated[
+        Literal["auto"] | None, Parameter(help='Read times in the query, such as "last week".', show_default=False)
+    ] = None,
+    around: Annotated[int, Parameter(help="Messages before and after each hit.")] = 0,
+    group_by: Annotated[
+        Grouping | None, Parameter(help="Show the best conversations, with their best passages.", show_default=False)
+    ] = None,
     limit: Annotated[int, Parameter(help="How many, 1 to 100.")] = 10,
     cursor: Annotated[str | None, Parameter(help="Continue after this cursor of the previous page.")] = None,
     context: Context,
@@ -76,14 +90,16 @@ def search(
             mode=mode,
             match=match,
             order=order,
+            time=time,
+            around=around,
+            group_by=group_by,
             limit=limit,
             token_cap=None,
             cursor=cursor,
         )
     if context.json:
-        output.print_json(
-            {"items": [_plain(hit) for hit in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
-        )
+        page = {"items": [_plain(hit) for hit in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
+        output.print_json(page | {"period": msgspec.to_builtins(hits.period)})
     else:
         _print(hits)
 
@@ -101,6 +117,7 @@ def _plain(hit: Hit) -> dict[str, Any]:
         "message": msgspec.to_builtins(hit.message),
         "score": hit.score,
         "snippet": msgspec.to_builtins(hit.snippet),
+        "passages": msgspec.to_builtins(hit.passages),
     }
 
 
@@ -117,10 +134,24 @@ def _print(hits: Hits) -> None:
         head.append(f"{output.local(message.created_at)}  {message.role}  {visible(message.id)}", style="dim")
         screen.print(head, soft_wrap=True)
         screen.print(_snippet(hit), soft_wrap=True)
+        for passage in hit.passages:
+            _print_around(screen, hit, passage)
+    if hits.period is not None:
+        output.print_note(f"only {hits.period.since:%Y-%m-%d} to {hits.period.until:%Y-%m-%d}: {hits.period.text}")
     if not hits.complete:
         output.print_note("not everything was searched: narrow the search, or use --order newest")
     if hits.next_cursor is not None:
         output.print_note(f"more: --cursor {hits.next_cursor}")
+
+
+def _print_around(screen: Any, hit: Hit, passage: Passage) -> None:
+    """Prints the other messages of a passage, each on one line."""
+    from rich.text import Text
+
+    for message in passage.messages:
+        if message.id != hit.message.id:
+            line = visible(" ".join(searchable(message).split()))[:_SHOWN]
+            screen.print(Text(f"    {message.seq}  {message.role}  {line}", style="dim"), soft_wrap=True)
 
 
 def _snippet(hit: Hit) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hansard.search.hits import Hit, Hits, Snippet
+from hansard.search.hits import Hit, Hits, Passage, Snippet
 
 if TYPE_CHECKING:
     from hansard.search.embedders import Spelling, WordLlama
@@ -22,7 +22,7 @@ _WHERE = {
     "WordLlama": "embedders",
 }
 
-__all__ = ["Embedder", "Embedding", "Hit", "Hits", "Onnx", "Snippet", "Spelling", "WordLlama"]
+__all__ = ["Embedder", "Embedding", "Hit", "Hits", "Onnx", "Passage", "Snippet", "Spelling", "WordLlama"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from hansard.model import Conversation, Message
+from hansard.search.periods import Period
 
 SNIPPET = 160
 """Characters of a snippet."""
@@ -30,6 +31,14 @@ class Snippet(Struct, frozen=True, gc=False):
         return "".join([*pieces, self.text[end:]])
 
 
+class Passage(Struct, frozen=True, gc=False):
+    """Messages that follow each other, with what was found among them."""
+
+    messages: tuple[Message, ...]
+    found: tuple[str, ...]
+    """The ids of the messages that were found, the best first."""
+
+
 class Hit(Struct, frozen=True, gc=False):
     """A message that was found."""
 
@@ -38,6 +47,8 @@ class Hit(Struct, frozen=True, gc=False):
     score: float = 0.0
     """How well it matches, relative to the other hits of the same search; 0 if sorted by time."""
     query: str = ""
+    passages: tuple[Passage, ...] = ()
+    """With `around`, the messages around it; with `group_by`, the passages of its conversation, the best first."""
 
     @property
     def text(self) -> str:
@@ -63,12 +74,19 @@ class Hits(list[Hit]):
     """The hits of a search, and where to continue."""
 
     def __init__(
-        self, hits: Iterable[Hit] = (), *, next_cursor: str | Callable[[], str] | None = None, complete: bool = True
+        self,
+        hits: Iterable[Hit] = (),
+        *,
+        next_cursor: str | Callable[[], str] | None = None,
+        complete: bool = True,
+        period: Period | None = None,
     ) -> None:
         super().__init__(hits)
         self._next = next_cursor
         self.complete = complete
         """False if the search stopped at its limit: older messages were not compared."""
+        self.period = period
+        """With `time="auto"`, the time that the query named and that was searched."""
 
     @property
     def next_cursor(self) -> str | None:

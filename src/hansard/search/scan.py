@@ -6,7 +6,7 @@ faster.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from heapq import nlargest
 from typing import TypeVar
 
@@ -71,20 +71,19 @@ async def rank(backend: Backend, context: Context, lookup: Lookup) -> Ranking:
         seen += len(batch)
         if seen > MOST:
             break
-    return Ranking(await _best(scanned, lookup), complete=seen <= MOST)
+    return Ranking(await run_in_thread(_best, scanned, lookup), complete=seen <= MOST)
 
 
-async def rank_texts(query: Query, texts: Sequence[Match]) -> list[RankedMatch]:
-    """Returns those of a few texts that match, the best first. None is the neighbour of another."""
-    lookup = Lookup(query, limit=len(texts))
+def ranked(query: Query, texts: Collection[Match]) -> list[RankedMatch]:
+    """Returns those of the messages that match, the best first. CPU-bound."""
+    lookup = Lookup(query, limit=max(1, len(texts)))
     scanned = _Scanned(lookup)
-    await run_in_thread(scanned.add, [(text.conversation, text.message, 0) for text in texts])
-    return await _best(scanned, lookup)
+    scanned.add([(match.conversation, match.message, 0) for match in texts])
+    return _best(scanned, lookup)
 
 
-async def _best(scanned: _Scanned, lookup: Lookup) -> list[RankedMatch]:
-    best = relevance.best(lookup.query, scanned, lookup.limit, neighbours=lookup.neighbours)
-    found = await run_in_thread(run_to_end, best)
+def _best(scanned: _Scanned, lookup: Lookup) -> list[RankedMatch]:
+    found = run_to_end(relevance.best(lookup.query, scanned, lookup.limit, neighbours=lookup.neighbours))
     return [RankedMatch(scanned.matches[each.key], each.score, each.covered) for each in found]
 
 

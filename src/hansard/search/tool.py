@@ -12,8 +12,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from hansard.analysis import analyse, parse_query
 from hansard.errors import ValidationError
-from hansard.search.hits import Hits
+from hansard.search.hits import Hit, Hits
 
 NAME = "conversation_search"
 MOST = 20
@@ -23,8 +24,8 @@ _SHOWN = 600
 """Characters of each result."""
 _NOTHING = "Nothing found."
 
-Find = Callable[[str, int, Literal["all", "any"] | None], Awaitable[Hits]]
-"""Searches for a query, up to a limit, for all of its words or any, or as the mode does."""
+Find = Callable[[str, int], Awaitable[Hits]]
+"""Searches for a query, up to a limit."""
 Mode = Literal["words", "meaning", "hybrid"]
 _ADVICE: dict[Mode, str] = {
     "words": 'Use a few keywords; "quotes" for an exact phrase, prefix* for beginnings, -word to exclude, OR for '
@@ -88,13 +89,12 @@ class SearchTool:
     async def __call__(self, query: str, limit: int = _DEFAULT) -> str:
         """Runs the search and returns the results as text."""
         wanted = min(max(limit, 1), MOST)
-        if self.mode != "words":
-            return _as_text(await self._find(query, wanted, None)) or _NOTHING
-        hits = await self._find(query, wanted, "all")
-        if hits:
+        hits = await self._find(query, wanted)
+        if not hits:
+            return _NOTHING
+        if self.mode != "words" or any(_has_all(hit) for hit in hits):
             return _as_text(hits)
-        hits = await self._find(query, wanted, "any")
-        return f"No message has all of these words. These have some:\n\n{_as_text(hits)}" if hits else _NOTHING
+        return f"No message has all of these words. These have some:\n\n{_as_text(hits)}"
 
     async def run(self, arguments: str | Mapping[str, Any]) -> str:
         """Runs it with a model's arguments: as JSON, or decoded.
@@ -118,6 +118,10 @@ class _Arguments(Struct):
     query: str
     limit: int | None = None
     """With some APIs a model writes `null` for a missing argument."""
+
+
+def _has_all(hit: Hit) -> bool:
+    return parse_query(hit.query).matches(analyse(hit.text))
 
 
 def _as_text(hits: Hits) -> str:

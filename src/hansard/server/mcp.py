@@ -81,10 +81,11 @@ async def read_conversation(conversation_id: str, limit: Limit = 50, before: str
 async def search_conversations(
     query: str, conversation_id: str | None = None, limit: Limit = 10, after: str | None = None
 ) -> dict[str, Any]:
-    """Finds messages by words, "phrases", prefix*, -not, a OR b; the best first. `after` takes `next_cursor`."""
+    """Finds messages by a question, words, "phrases", prefix*, -not, a OR b; the best first. `after`: `next_cursor`."""
     store, audit_ids = _VIEW.get()
     audit_ids.update(tool="search_conversations", conversation_id=(conversation_id or "")[:_SHOWN])
-    hits = await _reported(store.search(query, conversation_id=conversation_id, limit=limit, cursor=after))
+    searching = store.search(query, conversation_id=conversation_id, match="auto", limit=limit, cursor=after)
+    hits = await _reported(searching)
     return {"hits": [_plain_hit(each) for each in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
 
 

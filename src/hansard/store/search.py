@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hansard.errors import Denied, ValidationError
 from hansard.search.hits import Hits
@@ -14,7 +14,7 @@ from hansard.store.read_query import BlobMode
 
 if TYPE_CHECKING:
     from hansard.search.tool import SearchTool
-    from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
+    from hansard.store.search_modes import Grouping, SearchMode, SearchOrder, WordMatch
 
 _ATTEMPTS = 3
 """How often a search is repeated while other processes delete what it finds."""
@@ -43,6 +43,9 @@ class SearchMethods(StorePart):
         mode: SearchMode | None = None,
         match: WordMatch | None = None,
         order: SearchOrder = "relevance",
+        time: Literal["auto"] | None = None,
+        around: int = 0,
+        group_by: Grouping | None = None,
         limit: int = 10,
         token_cap: int | None = 2000,
         cursor: str | None = None,
@@ -64,14 +67,21 @@ class SearchMethods(StorePart):
         - `all_branches`: search every branch, not only the active ones.
         - `mode`: `"words"`; with an embedder also `"meaning"`, or `"hybrid"`, which ranks by both. None for `"hybrid"`
           with an embedder, and for `"words"` without one, or with `match` or `order="newest"`.
-        - `match`: `"all"` words or `"any"` of them; None for all with `"words"` and any with `"hybrid"`.
+        - `match`: `"all"` words, `"any"` of them, or `"auto"` for a question: any, and answers without its words, too.
+          None for all with `"words"` and any with `"hybrid"`.
         - `order`: `"relevance"` or `"newest"`.
-        - `limit`: the most hits in a page.
+        - `time`: `"auto"` reads times in the query, such as `last week` or `in May`, and searches only messages of that
+          time, if there are any: see `hits.period`.
+        - `around`: up to this many messages before and after each hit, as far as `token_cap` allows, in `hit.passages`.
+          Hits whose passages touch are joined.
+        - `group_by`: `"conversation"` for the best conversations, each as one hit with its best passages.
+        - `limit`: the most hits in a page, or conversations.
         - `token_cap`: the most tokens in the texts of a page; None for no limit.
         - `cursor`: a page's `next_cursor`.
         - `blobs`: as in `get_messages`.
         """
-        from hansard.store import search_modes  # imported late: programs that never search need not load its tables
+        # Imported late: programs that never search need not load their tables.
+        from hansard.store import search_context, search_modes
 
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
@@ -99,14 +109,31 @@ class SearchMethods(StorePart):
         )
         cap = checks.optional_count(token_cap, "token_cap", least=1)
         place = checks.optional_text(cursor, "the cursor")
+        near = search_context.checked_around(around, group_by, lookup, place)
         context = self._view.context()
-        hits = await how.search(self._view, context, lookup, place, cap)
+        timed = None
+        if time is not None:
+            checks.one_of(time, (None, "auto"), "time")
+            timed = search_context.narrowed(lookup, str(query), context, how, self.limits)
+
+        async def find() -> Hits:
+            return await search_context.find(
+                self._view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by
+            )
+
+        hits = await find()
         if self._view.backend.capabilities.changed_elsewhere:
             for _ in range(_ATTEMPTS):
                 if await search_modes.are_unchanged(self._view, context, hits):
                     break
-                hits = await how.search(self._view, context, lookup, place, cap)
-        return await search_modes.with_blobs(self._view, context, hits, blobs)
+                hits = await find()
+        hits = await search_modes.with_blobs(self._view, context, hits, blobs)
+        if not near and group_by is None:
+            return hits
+        hits = await search_context.with_context(
+            self._view, context, lookup, hits, near, cap, grouped=group_by is not None
+        )
+        return await search_context.whole(self._view, context, hits, blobs)
 
     async def embed(self) -> int:
         """Computes the missing vectors of the tenant's messages, and returns how many there were.
@@ -147,9 +174,9 @@ class SearchMethods(StorePart):
             meaning.embeddings_of(self._view)
         how: SearchMode = mode or ("words" if self._view.embeddings is None else "hybrid")
 
-        async def find(query: str, limit: int, match: WordMatch | None) -> Hits:
+        async def find(query: str, limit: int) -> Hits:
             return await self.search(
-                query, conversation_id=conversation, user_id=owner, mode=how, match=match, limit=limit, token_cap=cap
+                query, conversation_id=conversation, user_id=owner, mode=how, match="auto", limit=limit, token_cap=cap
             )
 
         return SearchTool(find, "this user's conversations" if conversation is None else "this conversation", how)

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, cast
 
@@ -36,7 +36,8 @@ from hansard.store.core import View
 from hansard.store.read_query import BlobMode
 
 SearchOrder = Literal["relevance", "newest"]
-WordMatch = Literal["all", "any"]
+WordMatch = Literal["all", "any", "auto"]
+Grouping = Literal["conversation"]
 
 SearchMode = Literal["words", "meaning", "hybrid"]
 
@@ -49,6 +50,9 @@ logger = logging.getLogger("hansard.embeddings")
 
 _MARKED = 1000
 """How many of the newest or best matches are searched for those with a label or a rating."""
+QUESTION = 4
+"""Words of a question. Fewer are keywords, which name what a message must have; the answer to a question may have none
+of its words, between messages that do."""
 
 _DENSE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
@@ -68,15 +72,21 @@ class How(Struct, frozen=True):
 def mode(mode: SearchMode | None, order: object, match: object, *, has_embedder: bool = False) -> How:
     checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode")
     checks.one_of(order, ("relevance", "newest"), "order")
-    checks.one_of(match, (None, "all", "any"), "match")
-    if mode is None and has_embedder and match is None and order == "relevance":
+    checks.one_of(match, (None, "all", "any", "auto"), "match")
+    if mode is None and has_embedder and match in (None, "auto") and order == "relevance":
         mode = "hybrid"
     if mode in (None, "words"):
-        return How(newest if order == "newest" else best, "any" if match == "any" else "all")
+        return _by_words(order, match)
     if order == "newest":
         raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'")
     # A question has words that its answer lacks.
     return How(nearest if mode == "meaning" else both, "all" if match == "all" else "any", is_by_words=False)
+
+
+def _by_words(order: object, match: object) -> How:
+    if order == "newest":
+        return How(newest_as_needed, "all") if match == "auto" else How(newest, "any" if match == "any" else "all")
+    return How(best, "auto" if match == "auto" else "any" if match == "any" else "all")
 
 
 def lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
@@ -87,7 +97,8 @@ def lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
         check_size(text, limits)
     parsed = parse_query(text)
     match = how.match
-    made = Lookup(relaxed(parsed) if match == "any" else parsed, **where)
+    is_question = match == "auto" and len(parsed.wanted) >= QUESTION
+    made = Lookup(parsed if match == "all" else relaxed(parsed), **where, neighbours=is_question)
     if made.branch is not None and (made.conversation_id is None or made.all_branches):
         raise ValidationError("branch names a branch of one conversation: give its conversation_id, not all_branches")
     return made
@@ -117,6 +128,14 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
         next_cursor=partial(_after, lookup, taken[-1]) if more and taken else None,
         complete=matches.complete,
     )
+
+
+async def newest_as_needed(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
+    """Returns the newest matches with all words; if there are none, those with any."""
+    hits = await newest(view, context, lookup, cursor, cap)
+    if hits:
+        return hits
+    return await newest(view, context, structs.replace(lookup, query=relaxed(lookup.query)), cursor, cap)
 
 
 def _after(lookup: Lookup, last: Match) -> str:
@@ -257,13 +276,22 @@ async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -
 
 def _capped(matches: list[Match], cap: int | None) -> list[Match]:
     """Returns as many matches as the cap allows, but at least one."""
+    return matches[: fitting([match.message for match in matches], cap)]
+
+
+def fitting(messages: Sequence[Message], cap: int | None) -> int:
+    """Returns how many of the first messages the cap allows, but at least one."""
     if cap is None:
-        return matches
-    for at, match in enumerate(matches):
-        cap -= estimate_tokens(searchable(match.message))
+        return len(messages)
+    for at, message in enumerate(messages):
+        cap -= cost_of(message)
         if cap < 0:
-            return matches[: max(at, 1)]
-    return matches
+            return max(at, 1)
+    return len(messages)
+
+
+def cost_of(message: Message) -> int:
+    return estimate_tokens(searchable(message))
 
 
 def estimate_tokens(text: str) -> int:

@@ -25,8 +25,9 @@ from hansard.adapters.adk.sessions import SessionKey, session_record
 from hansard.adapters.history import value_of
 from hansard.analysis import Match, parse_query, relaxed, shortened
 from hansard.errors import NotFound, ValidationError
+from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, Record
-from hansard.search.scan import rank_texts
+from hansard.search.scan import ranked
 from hansard.store import Store
 from hansard.store.records import Put, Records
 
@@ -167,7 +168,7 @@ class AdkMemoryService(BaseMemoryService):
                 entries[record.key] = memory
                 message = Message("user", memory.entry["content"], id=record.key, format="gemini")
                 texts.append(Match(Conversation(record.key), message))
-        found = await rank_texts(parsed, texts)
+        found = await run_in_thread(ranked, parsed, texts) if parsed else []
         return [(each.score, _whole(entries[each.match.message.id])) for each in found]
 
 

@@ -238,7 +238,7 @@ class Chat:
         """Searches this conversation."""
         return await self._stores.read(
             self.conversation_id,
-            lambda store: store.search(query, conversation_id=self.conversation_id, limit=limit),
+            lambda store: store.search(query, conversation_id=self.conversation_id, match="auto", limit=limit),
         )
 
     def why(self) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
 from hansard.errors import NotFound, Unsupported
 from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message, Role
-from hansard.search.hits import Hits, Snippet
+from hansard.search.hits import Hits, Passage, Snippet
+from hansard.search.periods import Period
 from hansard.server.endpoints import Id, NoQuery, Routes
 from hansard.server.request import Request
 from hansard.store.read_query import BlobMode
-from hansard.store.search_modes import SearchMode, SearchOrder, WordMatch
+from hansard.store.search_context import MOST_AROUND
+from hansard.store.search_modes import Grouping, SearchMode, SearchOrder, WordMatch
 
 routes = Routes()
 
@@ -23,6 +25,8 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
     """`query` as people type it. The other fields filter; `cursor` is the `next_cursor` of the previous page.
 
     `mode` is `words`, `meaning` or `hybrid`; the latter two need an embedder, with which `hybrid` is the default.
+    `match` is `all`, `any` or `auto`, for questions. `time` reads times such as `last week` in the query; `around` adds
+    messages before and after each hit, and `group_by` returns the best conversations.
     """
 
     query: str
@@ -41,6 +45,9 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
     mode: SearchMode | None = None
     match: WordMatch | None = None
     order: SearchOrder = "relevance"
+    time: Literal["auto"] | None = None
+    around: Annotated[int, Meta(ge=0, le=MOST_AROUND)] = 0
+    group_by: Grouping | None = None
     limit: Annotated[int, Meta(ge=1)] = 10
     token_cap: Annotated[int, Meta(ge=1)] | None = 2000
     cursor: str | None = None
@@ -54,19 +61,24 @@ class SearchHit(Struct, frozen=True):
     message: Message
     score: float
     snippet: Snippet
+    passages: tuple[Passage, ...] = ()
 
 
 class SearchPage(Struct, frozen=True):
-    """`complete` is false if the search stopped at its limit, before older messages."""
+    """`complete` is false if the search stopped at its limit, before older messages.
+
+    `period` is the time that the query named, if the messages of that time were searched.
+    """
 
     items: list[SearchHit]
     next_cursor: str | None
     complete: bool
+    period: Period | None = None
 
     @classmethod
     def of(cls, hits: Hits) -> SearchPage:
-        items = [SearchHit(hit.conversation, hit.message, hit.score, hit.snippet) for hit in hits]
-        return cls(items, hits.next_cursor, hits.complete)
+        items = [SearchHit(hit.conversation, hit.message, hit.score, hit.snippet, hit.passages) for hit in hits]
+        return cls(items, hits.next_cursor, hits.complete, hits.period)
 
 
 @routes.post("/search", scope="read", errors=(NotFound, Unsupported))

@@ -35,7 +35,7 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
     since: str | None = None
     until: str | None = None
     mode: SearchMode | None = None
-    match: Literal["", "all", "any"] = ""
+    match: Literal["", "all", "any", "auto"] = ""
     order: SearchOrder = "relevance"
     branches: Literal["active", "all"] = "active"
     cursor: str | None = None
@@ -69,7 +69,7 @@ async def _search(request: PageRequest[SearchQuery, NoForm]) -> Hits:
         since=conversations.day_of(query.since, "since"),
         until=_after(conversations.day_of(query.until, "until")),
         mode=query.mode,
-        match=query.match or None,
+        match=query.match or "auto",
         order=query.order,
         all_branches=query.branches == "all",
         limit=PAGE,
