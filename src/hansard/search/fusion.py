@@ -9,15 +9,14 @@ somewhat similar.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from math import sqrt
 from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
 EVEN = 4 / 9
 """The share of the query's weight in the best message by words at which both halves weigh the same: about the median
-over questions that people ask. Words that match more weigh more, since then they name the very thing; words that match
-less are the small change of any question."""
+over questions that people ask. Words weigh in proportion to it: if they match more, they name the very thing; if they
+match less, they are the small words of any question."""
 
 
 def fused(words: Mapping[K, float], covered: float, meaning: Mapping[K, float], usual: float) -> list[tuple[float, K]]:
@@ -25,7 +24,7 @@ def fused(words: Mapping[K, float], covered: float, meaning: Mapping[K, float], 
 
     `covered` is the largest share of the query's weight that a message has; `usual` the average score by meaning.
     """
-    weight = sqrt(covered / EVEN)
+    weight = covered / EVEN
     highest, nearest = max(words.values(), default=0.0), max(meaning.values(), default=usual)
     totals = {key: weight * score / highest for key, score in words.items()} if highest > 0 else {}
     for key, score in meaning.items():
