@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import string
 
@@ -12,6 +13,9 @@ from tests.backends.cassandra.counted import counted
 import hansard
 
 _CHARACTERS = string.ascii_letters + string.digits + " .,"  # not base64, which would be a blob
+
+
+MANY = 200_000 if "HANSARD_KILLS" in os.environ else 20_000
 
 
 def _noise(size: int, seed: int) -> str:
@@ -58,5 +62,24 @@ def test_a_large_record(url: str) -> None:
                 assert found.value == value
             await store.records.delete(("a",), "k")
             assert await store.records.get(("a",), "k") is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.timeout(1200)
+def test_a_long_conversation_costs_no_more_than_a_short_one(url: str) -> None:
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            for first in range(0, MANY, 1000):
+                await store.append("c", [hansard.Message("user", f"message {first + n}") for n in range(1000)])
+            counts.clear()
+            await store.append_message("c", "user", "the last one")
+            assert counts == {"swap": 1}
+            counts.clear()
+            newest = await store.get_messages("c", last=50)
+            assert counts == {"read_head": 1}
+            assert [each.seq for each in newest] == list(range(MANY - 48, MANY + 2))
+            assert (await store.delete_conversation("c")).messages == MANY + 1
+            assert await store.get_messages("c") == []
 
     asyncio.run(run())
