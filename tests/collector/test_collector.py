@@ -234,12 +234,15 @@ async def test_what_was_deleted_here_stays_deleted(tmp_path: Path) -> None:
         collector = await started(store, tmp_path)
         await collector.scan()
         await store.delete_conversation(SESSION)
+        assert [record async for record in store.records.iter(("collector",))] == [], "what was derived went too"
         append(path, claude_lines(3, 4))
         await collector.take(path)
         assert await store.get_conversation(SESSION) is None
         append(path, claude_lines(5, 6))
         await (await started(store, tmp_path)).scan()
         assert await store.get_conversation(SESSION) is None
+        (record,) = [record async for record in store.records.iter(("collector",))]
+        assert record.value.keys() == {"path", "version", "is_refused"}
 
 
 async def test_broken_lines_are_reported_and_kept(tmp_path: Path) -> None:
@@ -359,3 +362,23 @@ async def test_what_cannot_be_resumed_says_why(tmp_path: Path) -> None:
         await store.create_conversation("gone", metadata={"imported_from": "codex", "transcript": f"{tmp_path}/x"})
         with pytest.raises(NotFound, match="not stored"):
             await resumption(store, "gone")
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/store.db", "file:///{}/store"])
+async def test_everything_belongs_to_the_user_whose_view_it_is(tmp_path: Path, url: str) -> None:
+    path = claude_file(tmp_path)
+    path.write_bytes(claude_lines(1, 2))
+    async with connect(url.format(tmp_path)) as store:
+        mine = store.user("ann")
+        await (await started(mine, tmp_path)).scan()
+        append(path, claude_lines(3, 4))
+        again = await started(mine, tmp_path)
+        await again.scan()
+        assert again.report.messages == 2
+        conversation = await store.get_conversation(SESSION)
+        assert conversation is not None
+        assert conversation.user_id == "ann"
+        assert await file_of(mine) == await file_of(store) == path.read_bytes()
+        await store.erase_user("ann")
+        assert await store.get_conversation(SESSION) is None
+        assert [record async for record in mine.records.iter(("collector",))] == []

@@ -172,12 +172,14 @@ class Collector:
         if not report.conversations and found is not None and not is_last:
             return False
         self._add(report)
-        lines = await line_count(self._store, given.id) if found is not None else 0
-        title = found.title if found is not None else None
-        state = _state(path, now, end, session, numbers=read.numbers, lines=lines, title=title)
-        await self._states.put(structs.replace(state, is_refused=found is None))
+        if found is None:
+            await self._states.put(FileState(path=str(path), version=now, is_refused=True))
+            return True
+        lines = await line_count(self._store, given.id)
+        state = _state(path, now, end, session, numbers=read.numbers, lines=lines, title=found.title)
+        await self._states.put(state)
         if report.messages or report.lines:
-            self._tell(agent, path, given.id, title)
+            self._tell(agent, path, given.id, found.title)
         return True
 
     def _add(self, report: ImportReport) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from hansard.errors import NotFound
 from hansard.importers.transcript_file import SessionState
 from hansard.store import Store
 
@@ -86,6 +87,11 @@ class FileStates:
         return self._states.get(str(path))
 
     async def put(self, state: FileState) -> None:
+        """Keeps a state. It belongs to its conversation, and is deleted with it."""
         key = hashlib.sha256(os.fsencode(state.path)).hexdigest()
-        await self._store.records.put(self._namespace, key, msgspec.to_builtins(state))
         self._states[state.path] = state
+        value, conversation = msgspec.to_builtins(state), state.session.id or None
+        try:
+            await self._store.records.put(self._namespace, key, value, conversation_id=conversation)
+        except NotFound:
+            del self._states[state.path]  # the conversation was deleted at this moment
