@@ -44,6 +44,8 @@ LABELS = "hansard.labels"
 """The key of a conversation's metadata that holds its labels."""
 SERVER_TENANT = "hansard:server"
 """The tenant of what servers keep for themselves, such as keys. It is not listed, copied or open to any caller."""
+MEMBERS = "hansard.members"
+"""The key of a conversation's metadata that holds its members."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOT_YET = datetime.min.replace(tzinfo=UTC)
@@ -202,12 +204,17 @@ class Conversation(Struct, frozen=True, gc=False):
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of the conversation itself, which its metadata holds under `hansard.labels`."""
-        return labels_in(self.metadata)
+        return texts_in(self.metadata, LABELS)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The users who see it and may append, beside its owner; its metadata holds them under `hansard.members`."""
+        return texts_in(self.metadata, MEMBERS)
 
 
-def labels_in(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the labels that the metadata of a conversation holds."""
-    stored = metadata.get(LABELS)
+def texts_in(metadata: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Returns the texts of a list that metadata holds under a key: labels or members."""
+    stored = metadata.get(key)
     return tuple(each for each in stored if isinstance(each, str)) if isinstance(stored, list) else ()
 
 

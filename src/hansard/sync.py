@@ -216,6 +216,9 @@ class Store(_Blocking, Accessors):
     iter_messages = iterating(_async.Store.iter_messages)
     window = blocking(_async.Store.window)
 
+    add_member = blocking(_async.Store.add_member)
+    remove_member = blocking(_async.Store.remove_member)
+
     rate = blocking(_async.Store.rate)
     remove_rating = blocking(_async.Store.remove_rating)
     add_label = blocking(_async.Store.add_label)

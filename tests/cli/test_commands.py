@@ -37,6 +37,18 @@ def fill(shell: Shell, *, tenant: str = "default") -> None:
         store.append("c2", [Message("user", "Hello\x1b[31m red", id="m1")], user_id="u_2")
 
 
+def test_members_see_a_conversation(shell: Shell) -> None:
+    fill(shell)
+    assert shell("--json", "member", "c1", "u_2", "u_3").json["members"] == ["u_2", "u_3"]
+    assert "u_2, u_3" in shell("show", "c1").out
+    found = shell("--json", "--user", "u_2", "conversations").json["items"]
+    assert {each["id"] for each in found} == {"c1", "c2"}
+    shell("--user", "u_2", "append", "c1", "user", "Me too")
+    assert "only the owner" in shell.fails(9, "--user", "u_2", "delete", "c1", "--yes")
+    assert shell("--json", "member", "c1", "u_2", "--remove").json["members"] == ["u_3"]
+    assert "at least one user" in shell.fails(2, "member", "c1")
+
+
 def test_messages_are_rated_and_labelled(shell: Shell) -> None:
     fill(shell)
     shell("rate", "c1", "m2", "-1", "--by", "u_1", "--comment", "no")

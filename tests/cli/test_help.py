@@ -34,6 +34,7 @@ WANTED = {
     "keys",
     "label",
     "mcp",
+    "member",
     "open",
     "purge",
     "rate",

@@ -261,6 +261,22 @@ def test_prompts_and_summaries_by_a_summarizer_of_the_server(api: Served) -> Non
     problem(api.post("/conversations/c/prompt", json={"token_budget": 0}), 400, "invalid")
 
 
+def test_a_member_reads_and_appends(api: Served) -> None:
+    say(api, "together", "lamp", user_id="ada")
+    bob = {"Hansard-User": "bob"}
+    problem(api.get("/conversations/together", headers=bob), 404, "conversation_not_found")
+    assert ok(api.put("/conversations/together/members/bob", headers={"Hansard-User": "ada"}))["items"] == ["bob"]
+    assert texts(ok(api.get("/conversations/together/messages", headers=bob))) == ["lamp"]
+    assert [each["id"] for each in ok(api.get("/conversations", headers=bob))["items"]] == ["together"]
+    body = {"messages": [{"role": "user", "content": "mine"}]}
+    (stored,) = ok(api.post("/conversations/together/messages", json=body, headers=bob))["messages"]
+    assert stored["participant"]["id"] == "bob"
+    problem(api.delete("/conversations/together", headers=bob), 403, "denied")
+    problem(api.put("/conversations/together/members/eve", headers=bob), 403, "denied")
+    assert ok(api.delete("/conversations/together/members/bob", headers=bob))["items"] == []
+    problem(api.get("/conversations/together", headers=bob), 404, "conversation_not_found")
+
+
 def test_messages_are_rated_and_labelled(api: Served) -> None:
     say(api, "rated", "lamp")
     id = ok(api.get("/conversations/rated/messages"))["items"][0]["id"]

@@ -8,16 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from msgspec import structs
+
 from hansard import rules
-from hansard.backends.shared import lists
+from hansard.backends.shared import lists, membership
 from hansard.backends.shared.copies import own_conversation
 from hansard.contract.backend import Capabilities, CommitCounts, Index
-from hansard.contract.storage import Backup, RecordKey, Storage, Vacuum, Wants
+from hansard.contract.storage import Backup, Found, RecordKey, Storage, Vacuum, Wants
 from hansard.contract.types import (
     Append,
     Context,
     ConversationChange,
     ConversationQuery,
+    ConversationState,
     Image,
     MessageChange,
     MessageQuery,
@@ -82,13 +85,22 @@ class StoredBackend(Generic[S]):
         return own_conversation(await self.storage.write(context, conversation.id, operation))
 
     async def get_conversation(self, context: Context, id: str) -> Conversation | None:
-        found = await self.storage.read(context, id, _ONLY_STATE)
+        found = await self._read(context, id, _ONLY_STATE)
         return own_conversation(found[0].conversation) if found else None
+
+    async def _read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
+        """Reads as the owner or as a member."""
+        found = await self.storage.read(context, id, wants)
+        if found is None and (shared := await membership.as_member(self.storage, context, id)):
+            found = await self.storage.read(shared, id, wants)
+        return found
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         if query.ids is None:
-            return await self.storage.list_conversations(context, query)
+            return await membership.listed(self.storage, context, query)
         found = [await self.get_conversation(context, id) for id in dict.fromkeys(query.ids)]
+        if query.memberships and query.user_id == context.user:
+            query = structs.replace(query, user_id=None)  # what the user sees, as owner or as a member
         return lists.page_of_conversations([each for each in found if each is not None], context, query)
 
     async def update_conversation(self, context: Context, id: str, change: ConversationChange) -> Conversation:
@@ -111,10 +123,13 @@ class StoredBackend(Generic[S]):
         return await self.storage.write(context, id, partial(operations.replace_messages, replace=replace))
 
     async def get_messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        return await self.storage.messages(context, id, query)
+        found = await self.storage.messages(context, id, query)
+        if not found.messages and (shared := await membership.as_member(self.storage, context, id)):
+            found = await self.storage.messages(shared, id, query)
+        return found
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
-        found = await self.storage.read(context, id, Wants(ids=message_ids))
+        found = await self._read(context, id, Wants(ids=message_ids))
         return [found[1].by_id[each][1] for each in message_ids if each in found[1].by_id] if found else []
 
     async def update_message(self, context: Context, id: str, message_id: str, change: MessageChange) -> Message:
@@ -130,7 +145,7 @@ class StoredBackend(Generic[S]):
         return await self.storage.write(context, id, partial(operations.create_branch, new=new))
 
     async def list_branches(self, context: Context, id: str) -> list[Branch]:
-        found = await self.storage.read(context, id, _ONLY_STATE)
+        found = await self._read(context, id, _ONLY_STATE)
         return rules.branches_of(found[0]) if found else []
 
     async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
@@ -142,7 +157,7 @@ class StoredBackend(Generic[S]):
         await self.storage.write(context, summary.conversation_id, operation)
 
     async def list_summaries(self, context: Context, id: str, branch: str | None) -> list[Summary]:
-        found = await self.storage.read(context, id, Wants(summaries=True))
+        found = await self._read(context, id, Wants(summaries=True))
         return [each for each in found[1].summaries if branch in (None, each.branch)] if found else []
 
     # Records
@@ -151,6 +166,9 @@ class StoredBackend(Generic[S]):
         return await self.storage.get_records(context, keys)
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
+        if context.user is not None:
+            for id in {write.conversation_id for write in writes} - {None}:
+                await membership.refuse_records(self.storage, context, str(id))
         return await self.storage.write_records(context, writes)
 
     async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
@@ -174,7 +192,10 @@ class StoredBackend(Generic[S]):
         return Image(own_conversation(state.conversation), state.seq, tuple(state.branches.values()))
 
     async def read_rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
-        return await self.storage.rows(context, id, after_seq, limit, max_bytes)
+        found = await self.storage.rows(context, id, after_seq, limit, max_bytes)
+        if not found and (shared := await membership.as_member(self.storage, context, id)):
+            found = await self.storage.rows(shared, id, after_seq, limit, max_bytes)
+        return found
 
     async def restore(self, context: Context, restore: Restore) -> int:
         operation = partial(operations.restore, restore=restore)
@@ -210,7 +231,8 @@ class StoredBackend(Generic[S]):
         return await self.storage.delete_tenant(context)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
-        return await self.storage.wait(context, id, seen, timeout)
+        seen_as = await membership.as_member(self.storage, context, id) or context
+        return await self.storage.wait(seen_as, id, seen, timeout)
 
     # Optional abilities of storages: see `Capabilities`
 
@@ -233,7 +255,10 @@ class StoredBackend(Generic[S]):
         return cast(CommitCounts, self.storage).commits
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        return await self._index().search(context, lookup)
+        index = self._index()
+        if context.user is None:
+            return await index.search(context, lookup)
+        return await membership.searched(self.storage, index, context, lookup)
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
         return await self._index().rank(context, lookup)

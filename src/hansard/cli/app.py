@@ -26,6 +26,7 @@ from hansard.cli import (
     doctor,
     edit,
     embedder,
+    members,
     ratings,
     search,
     serve,
@@ -62,7 +63,7 @@ def _unwrapped(text: str) -> str:
 _COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
     "Reading": (show.conversations, show.show, search.search, show.branches, show.watch, tail.tail),
     "Talking": (chat.chat,),
-    "Writing": (edit.append, edit.delete, ratings.rate, ratings.label),
+    "Writing": (edit.append, edit.delete, ratings.rate, ratings.label, members.member),
     "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
     "Coding agents": (collect.collect, collect.resume),
     "Serving": (serve.serve, serve.config, browse.open_, serve.demo, serve.mcp, serve.keys),

@@ -11,7 +11,7 @@ from hansard.cli.context import Context, require_store
 from hansard.cli.table import print_table
 from hansard.cli.transcript import TranscriptPrinter
 from hansard.cli.values import pairs
-from hansard.model import LABELS, Conversation, ConversationSort, Order, Page
+from hansard.model import LABELS, MEMBERS, Conversation, ConversationSort, Order, Page
 from hansard.rules import not_found
 from hansard.store.titles import first_words
 
@@ -148,8 +148,9 @@ def _print_conversation(conversation: Conversation) -> None:
             ("last message", conversation.last_message_at),
             ("expires", conversation.expires_at),
             ("archived", conversation.archived_at),
+            ("members", ", ".join(conversation.members) or None),
             ("labels", ", ".join(conversation.labels) or None),
-            ("metadata", {key: value for key, value in conversation.metadata.items() if key != LABELS}),
+            ("metadata", {key: each for key, each in conversation.metadata.items() if key not in (LABELS, MEMBERS)}),
             ("summary", conversation.summary),
         ]
     )

@@ -8,8 +8,9 @@ values of `hansard.contract.types`. `backends/memory` is the reference: read it 
 These rules hold for every method:
 
 - **Context.** The first argument says who calls and when. `tenant` is part of every key. If `user` is set, a
-  conversation of another owner does not exist: not in reads, not in lists, not in errors. `now` is the only clock; a
-  conversation that expires at or before `horizon` does not exist. That is `now`, except for an erasure.
+  conversation of another owner does not exist: not in reads, not in lists, not in errors; unless the user is one of its
+  members, who read and append, and get `Denied` for other writes. `now` is the only clock; a conversation that expires
+  at or before `horizon` does not exist. That is `now`, except for an erasure.
 - **Atomic.** A write applies in full or not at all, and readers see it in full or not at all. It is stored when the
   method returns; `capabilities.durability` says what it survives.
 - **Serial.** Writes to one conversation apply one after another, across threads and processes. Writers of different

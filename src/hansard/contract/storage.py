@@ -15,6 +15,7 @@ A storage guarantees:
 - **Order.** Messages are added to a segment in ascending `seq`, and read in that order. Equal times never decide an
   order.
 - **Visible.** Reads apply the wall of `Context`: data that has expired, or belongs to another user, does not exist.
+  Members are not the storage's concern: `backends.stored` reads for them.
   Writes do not: `Transaction.state` is the stored state, and the operations decide what the context may see.
 - **Blocking.** With `capabilities.blocking`, no method but `wait` ever suspends, and then no operation does either.
 

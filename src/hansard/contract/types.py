@@ -74,7 +74,7 @@ class Append(Struct, frozen=True, gc=False):
     new: NewConversation | None
     """None: the conversation must exist."""
     user_id: str | None = None
-    """Must be the owner, or becomes the owner if there is none."""
+    """Must be the owner or a member, or becomes the owner if there is none."""
     branch: str | None = None
     """None: the active one."""
     expected_version: int | None = None
@@ -182,8 +182,10 @@ class ConversationQuery(Struct, frozen=True, gc=False):
     below: tuple[int, str] | None = None
     offset: int = 0
     limit: int = 20
+    memberships: bool = False
+    """Also those that the user of the context is a member of. A storage need not know this field, nor the next."""
     ids: tuple[str, ...] | None = None
-    """Only these conversations: a bounded number, which are read one by one. A storage need not know this field."""
+    """Only these conversations: a bounded number, which are read one by one."""
 
 
 class ConversationChange(Struct, frozen=True):
@@ -200,6 +202,8 @@ class ConversationChange(Struct, frozen=True):
     expected_version: int | None = None
     added_labels: tuple[str, ...] = ()
     removed_labels: tuple[str, ...] = ()
+    added_members: tuple[str, ...] = ()
+    removed_members: tuple[str, ...] = ()
 
 
 class NewBranch(Struct, frozen=True):

@@ -48,6 +48,7 @@ from hansard.rules.leases import (
     released,
     time_left,
 )
+from hansard.rules.membership import MEMBERSHIPS, MOST_MEMBERSHIPS, membership_key, without_user
 from hansard.rules.records import is_alive, plan_record, plan_records
 from hansard.rules.restore import (
     audit,
@@ -58,6 +59,7 @@ from hansard.rules.restore import (
 from hansard.rules.state import (
     BLOB_GRACE,
     TOMBSTONE_LIFE,
+    check_owner,
     check_version,
     created,
     empty_state,
@@ -91,6 +93,8 @@ from hansard.rules.usage import (
 __all__ = [
     "BLOB_GRACE",
     "LEASE",
+    "MEMBERSHIPS",
+    "MOST_MEMBERSHIPS",
     "NO_END",
     "TOMBSTONE_LIFE",
     "Cut",
@@ -102,6 +106,7 @@ __all__ = [
     "as_branch",
     "audit",
     "branches_of",
+    "check_owner",
     "check_quota",
     "check_summary",
     "check_version",
@@ -121,6 +126,7 @@ __all__ = [
     "leased",
     "lost_summaries",
     "matches",
+    "membership_key",
     "new_state",
     "newest_days",
     "no_message",
@@ -159,4 +165,5 @@ __all__ = [
     "usage_key",
     "used_elsewhere",
     "without",
+    "without_user",
 ]

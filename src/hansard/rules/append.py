@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from hansard import codec
 from hansard.contract.types import Append, Context, ConversationState, Draft, StoredBranch
 from hansard.errors import Conflict, QuotaExceeded
-from hansard.model import NOT_YET, Conversation, Message
+from hansard.model import NOT_YET, Conversation, Message, Participant
 from hansard.rules.state import check_version, tombstone_digest, touched
 
 
@@ -33,8 +33,12 @@ def plan_append(context: Context, state: ConversationState, append: Append, stor
     """
     conversation = state.conversation
     owner = conversation.user_id
-    if append.user_id is not None and append.user_id != owner:
-        owner = _new_owner(conversation, append.user_id)
+    writer = append.user_id or context.user
+    if writer is not None and writer != owner:
+        if writer in conversation.members:
+            append = _by_member(append, writer)
+        else:
+            owner = _new_owner(conversation, writer)
     fresh = _fresh_drafts(append, stored)
     if append.expected_version is not None and (fresh or not _all_same(append.drafts, stored)):
         check_version(conversation, append.expected_version)
@@ -64,6 +68,18 @@ def plan_append(context: Context, state: ConversationState, append: Append, stor
     return Plan(
         state, branch, placed, [by_id.get(each.message.id) or stored[each.message.id] for each in append.drafts]
     )
+
+
+def _by_member(append: Append, member: str) -> Append:
+    """Returns the append with the member as the author of user messages that name none, so that erasure finds them."""
+    who = Participant("user", member)
+    drafts = tuple(
+        structs.replace(draft, message=structs.replace(draft.message, participant=who))
+        if draft.message.role == "user" and draft.message.participant is None
+        else draft
+        for draft in append.drafts
+    )
+    return structs.replace(append, drafts=drafts)
 
 
 def _new_owner(conversation: Conversation, user_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Ratings and labels: what adding and removing them means."""
+"""Ratings, labels and members: what adding and removing them means."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from msgspec import UNSET
 
 from hansard.contract.types import ConversationChange, MessageChange
 from hansard.errors import QuotaExceeded
-from hansard.model import LABELS, Message, Rating, labels_in
+from hansard.model import LABELS, MEMBERS, Message, Rating, texts_in
 
 MOST_LABELS = 100
 MOST_RATINGS = 1000
+MOST_MEMBERS = 1000
 
 
 def is_marking(change: MessageChange) -> bool:
@@ -49,21 +50,32 @@ def _is_same_opinion(one: Rating, other: Rating) -> bool:
 
 
 def changed_labels(labels: tuple[str, ...], added: Sequence[str], removed: Sequence[str]) -> tuple[str, ...]:
-    """Returns the labels in the order in which they were added, each once."""
-    left = tuple(each for each in dict.fromkeys((*labels, *added)) if each not in removed)
+    return _changed(labels, added, removed, MOST_LABELS, "labels")
+
+
+def _changed(
+    texts: tuple[str, ...], added: Sequence[str], removed: Sequence[str], most: int, what: str
+) -> tuple[str, ...]:
+    """Returns the texts in the order in which they were added, each once."""
+    left = tuple(each for each in dict.fromkeys((*texts, *added)) if each not in removed)
     if added:
-        _check_number(len(left), MOST_LABELS, "labels")
+        _check_number(len(left), most, what)
     return left
 
 
 def labelled(metadata: dict[str, Any], change: ConversationChange) -> dict[str, Any]:
-    """Returns the metadata of a conversation with its labels changed: the same object if they did not change."""
-    before = labels_in(metadata)
-    after = changed_labels(before, change.added_labels, change.removed_labels)
-    if after == before:
+    """Returns metadata with the labels and members changed: the same object if they did not change."""
+    labels = changed_labels(texts_in(metadata, LABELS), change.added_labels, change.removed_labels)
+    members = texts_in(metadata, MEMBERS)
+    members = _changed(members, change.added_members, change.removed_members, MOST_MEMBERS, "members")
+    return _with_texts(_with_texts(metadata, LABELS, labels), MEMBERS, members)
+
+
+def _with_texts(metadata: dict[str, Any], key: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    if texts == texts_in(metadata, key):
         return metadata
-    others = {key: value for key, value in metadata.items() if key != LABELS}
-    return {**others, LABELS: list(after)} if after else others
+    others = {name: value for name, value in metadata.items() if name != key}
+    return {**others, key: list(texts)} if texts else others
 
 
 def _check_number(count: int, most: int, what: str) -> None:

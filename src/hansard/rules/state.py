@@ -18,7 +18,7 @@ from hansard.contract.types import (
     NewConversation,
     StoredBranch,
 )
-from hansard.errors import Conflict, ConversationNotFound, MessageNotFound
+from hansard.errors import Conflict, ConversationNotFound, Denied, MessageNotFound
 from hansard.model import MAIN, NOT_YET, Conversation, Message, to_micros
 from hansard.rules.marks import labelled
 
@@ -32,7 +32,20 @@ BLOB_GRACE = timedelta(hours=1)
 def is_visible(conversation: Conversation, context: Context) -> bool:
     """Returns whether it has not expired and is not behind the wall of a user's view."""
     expires = conversation.expires_at
-    return (expires is None or expires > context.horizon) and context.user in (None, conversation.user_id)
+    return (expires is None or expires > context.horizon) and (
+        context.user in (None, conversation.user_id) or context.user in conversation.members
+    )
+
+
+def is_member_only(conversation: Conversation, context: Context) -> bool:
+    """Returns whether the context is the view of a member, who does not own the conversation."""
+    return context.user not in (None, conversation.user_id)
+
+
+def check_owner(conversation: Conversation, context: Context) -> None:
+    """Refuses what only the owner may do. The conversation must be visible."""
+    if is_member_only(conversation, context):
+        raise Denied(f"only the owner of conversation {conversation.id!r} may do that: a member reads and appends")
 
 
 def not_found(id: str) -> ConversationNotFound:
@@ -154,8 +167,10 @@ def touched(conversation: Conversation, now: datetime, **changes: Any) -> Conver
 
 
 def plan_change(context: Context, state: ConversationState, change: ConversationChange) -> ConversationState:
-    """Returns the changed state: the same one if only labels were to change, and did not."""
+    """Returns the changed state: the same one if only labels or members were to change, and did not."""
     conversation = state.conversation
+    if context.user is None or change != ConversationChange(removed_members=(context.user,)):  # a member may leave
+        check_owner(conversation, context)
     check_version(conversation, change.expected_version)
     if change.branch is not UNSET:
         state.branch(change.branch)
@@ -166,7 +181,7 @@ def plan_change(context: Context, state: ConversationState, change: Conversation
         gone = {key for key, value in change.metadata.items() if value is None}
         merged = metadata | change.metadata
         changes["metadata"] = metadata = {key: value for key, value in merged.items() if key not in gone}
-    if change.added_labels or change.removed_labels:
+    if change.added_labels or change.removed_labels or change.added_members or change.removed_members:
         labels = labelled(metadata, change)
         if labels is metadata and not changes:
             return state

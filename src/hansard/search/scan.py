@@ -208,6 +208,7 @@ async def conversations(backend: Backend, context: Context, lookup: Lookup) -> A
         metadata=lookup.metadata,
         archived=None,
         limit=_PAGE,
+        memberships=context.user is not None,
     )
     more = True
     while more:
@@ -222,7 +223,7 @@ async def conversations(backend: Backend, context: Context, lookup: Lookup) -> A
 
 def _is_wanted(conversation: Conversation, lookup: Lookup) -> bool:
     return (
-        lookup.user_id in (None, conversation.user_id)
+        (lookup.user_id in (None, conversation.user_id) or lookup.user_id in conversation.members)
         and lookup.agent_id in (None, conversation.agent_id)
         and rules.has_metadata(conversation, lookup.metadata)
     )

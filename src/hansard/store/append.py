@@ -29,7 +29,6 @@ from hansard.model import (
     Source,
     Status,
     Usage,
-    labels_in,
 )
 from hansard.store import checks, drafts, marks, read_query, vector_records
 from hansard.store.core import StorePart, outcome_unknown_on_failure
@@ -213,7 +212,7 @@ class AppendMethods(StorePart):
     async def _note_marks(self, context: Context, id: str, appended: Appended, new: NewConversation) -> None:
         with outcome_unknown_on_failure():
             await marks.note_ratings(self._backend, context, id, appended.messages)
-            await marks.note_labels(self._backend, context, id, labels_in(new.metadata))
+            await marks.note_conversation(self._backend, context, id, new.metadata)
 
     def _records(
         self, records: Iterable[Put | Delete], context: Context, drafts: Sequence[Draft]

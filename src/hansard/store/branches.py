@@ -140,7 +140,7 @@ class BranchMethods(StorePart):
                 await self._backend.delete_conversation(context, made.id)
             raise
         with outcome_unknown_on_failure():
-            await marks.note_labels(self._backend, context, made.id, made.labels)
+            await marks.note_conversation(self._backend, context, made.id, made.metadata)
             copied = await self._backend.get_conversation(context, made.id)
         if copied is None:
             # It was deleted at once, for example with its tenant.

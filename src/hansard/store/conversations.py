@@ -12,7 +12,7 @@ from hansard import cursors, ids
 from hansard.contract.backend import Mirror
 from hansard.contract.types import Context, ConversationChange, ConversationQuery
 from hansard.errors import ValidationError
-from hansard.model import LABELS, NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
+from hansard.model import NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
 from hansard.store import checks, listing, marks
 from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.listing import Listed
@@ -55,7 +55,7 @@ class ConversationMethods(StorePart):
         made = await self._backend.create_conversation(context, conversation)
         if conversation.metadata:
             with outcome_unknown_on_failure():
-                await marks.note_labels(self._backend, context, made.id, made.labels)
+                await marks.note_conversation(self._backend, context, made.id, made.metadata)
         return made
 
     def _own_user(self, user_id: str | int | None) -> str | None:
@@ -116,6 +116,7 @@ class ConversationMethods(StorePart):
             below=place if newest_first else None,
             offset=checks.count(offset, "offset", least=0),
             limit=checks.count(limit, "limit", self.limits.page),
+            memberships=self._view.user is not None,
         )
         context = self._view.context()
         marked = self._mark_filter(context, label, rating) if label is not None or rating is not None else None
@@ -213,9 +214,9 @@ class ConversationMethods(StorePart):
         )
         id = checks.id_of(conversation_id, "conversation_id", limits)
         changed = await self._backend.update_conversation(context, id, change)
-        if LABELS in change.metadata:
+        if change.metadata:
             with outcome_unknown_on_failure():
-                await marks.note_labels(self._backend, context, id, changed.labels)
+                await marks.note_conversation(self._backend, context, id, change.metadata)
         if self._view.embeddings is not None:
             # No message has changed, so the vectors are valid at the new version too.
             self._view.embeddings.note(context.tenant, id, ())

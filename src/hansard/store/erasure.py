@@ -9,7 +9,18 @@ from typing import Literal
 
 from msgspec import structs
 
-from hansard.contract.types import Context, ConversationQuery, MessageChange, MessageQuery, Participation, Remove
+from hansard import rules
+from hansard.contract.types import (
+    Context,
+    ConversationChange,
+    ConversationQuery,
+    MessageChange,
+    MessageQuery,
+    Participation,
+    RecordQuery,
+    RecordWrite,
+    Remove,
+)
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.store import marks, vector_records
@@ -35,6 +46,7 @@ async def user(view: View, user_id: str) -> Receipt:
             with suppress(ConversationNotFound):  # deleted meanwhile
                 total += await _messages(view, context, each)
     await _ratings(view, context, user_id)
+    await _memberships(view, context, user_id)
     return total + await view.backend.erase_user_data(context, user_id)
 
 
@@ -62,6 +74,19 @@ async def _ratings(view: View, context: Context, user_id: str) -> None:
                     change = MessageChange(unrated_by=user_id)
                     await view.backend.update_message(context, id, message_id, change)
             await marks.forget_rater(view.backend, context, user_id, id, message_ids)
+
+
+async def _memberships(view: View, context: Context, user_id: str) -> None:
+    if not marks.can_index(view.backend):
+        return
+    query = RecordQuery(prefix=(*rules.MEMBERSHIPS, user_id), exact=True, limit=_BATCH)
+    while (noted := await view.backend.scan_records(context, query))[0]:
+        for record in noted[0]:
+            with suppress(ConversationNotFound):
+                change = ConversationChange(removed_members=(user_id,))
+                await view.backend.update_conversation(context, record.key, change)
+        deletions = [RecordWrite(record.namespace, record.key, delete=True) for record in noted[0]]
+        await view.backend.write_records(context, deletions)
 
 
 async def older_than(view: View, until: datetime, by: PurgeBy, *, dry_run: bool = False) -> Receipt:

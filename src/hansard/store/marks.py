@@ -5,6 +5,7 @@ with them. The index is a set of records that belong to the conversation:
 
 - `("hansard", "marks", "label", label)`, conversation id: this conversation may have the label.
 - `("hansard", "marks", "rating", value)`, conversation id: the ids of messages that may have such a rating.
+- `("hansard", "members", user)`, conversation id: the user may be a member. `rules.membership` has this one.
 - `("hansard", "marks", "rater", user, conversation id)`, message id: the user may have rated this message.
 
 An entry is written before the mark and may outlive it, so readers compare it with what is stored. An entry is never
@@ -19,13 +20,14 @@ from typing import Any
 
 from msgspec import structs
 
+from hansard import rules
 from hansard.analysis import Lookup, Match
 from hansard.contract.backend import Backend
 from hansard.contract.storage import RecordKey
 from hansard.contract.types import Context, Draft, RecordQuery, RecordWrite
 from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.limits import Limits
-from hansard.model import Conversation, Message, Rating, Record
+from hansard.model import LABELS, MEMBERS, Conversation, Message, Rating, Record, texts_in
 from hansard.shown import shown
 from hansard.store import checks
 
@@ -104,6 +106,17 @@ async def note_labels(backend: Backend, context: Context, id: str, labels: Itera
     await _note(backend, context, id, dict.fromkeys((_label_key(label, id) for label in labels), None))
 
 
+async def note_members(backend: Backend, context: Context, id: str, members: Iterable[str]) -> None:
+    """Notes that a conversation has, or is about to have, these members."""
+    await _note(backend, context, id, dict.fromkeys((rules.membership_key(member, id) for member in members), None))
+
+
+async def note_conversation(backend: Backend, context: Context, id: str, metadata: Mapping[str, Any]) -> None:
+    """Notes the labels and members that metadata holds."""
+    await note_labels(backend, context, id, texts_in(metadata, LABELS))
+    await note_members(backend, context, id, texts_in(metadata, MEMBERS))
+
+
 async def note_ratings(backend: Backend, context: Context, id: str, messages: Iterable[Message]) -> None:
     """Notes the ratings that messages have, or are about to have."""
     entries: dict[RecordKey, list[str] | None] = {}
@@ -160,7 +173,7 @@ async def forget_rater(backend: Backend, context: Context, user_id: str, id: str
 
 def is_index(record: Record) -> bool:
     """Returns whether a record belongs to the index, which every store makes for itself."""
-    return record.namespace[:2] == MARKS
+    return record.namespace[:2] in (MARKS, rules.MEMBERSHIPS)
 
 
 def can_index(backend: Backend) -> bool:

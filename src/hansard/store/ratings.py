@@ -94,7 +94,9 @@ class RatingMethods(StorePart):
     async def list_labels(self) -> list[str]:
         """Returns the labels of the newest 1,000 conversations, archived ones included, in alphabetical order."""
         context = self._view.context()
-        query = ConversationQuery(user_id=self._view.user, archived=None, limit=_LABELLED)
+        query = ConversationQuery(
+            user_id=self._view.user, archived=None, limit=_LABELLED, memberships=self._view.user is not None
+        )
         found, _ = await self._backend.list_conversations(context, query)
         return sorted({label for conversation in found for label in conversation.labels})
 

@@ -23,6 +23,7 @@ from hansard.store.branches import BranchMethods
 from hansard.store.conversations import ConversationMethods
 from hansard.store.core import Clock, StorePart, Titler, View, utc_now
 from hansard.store.lifecycle import LifecycleMethods
+from hansard.store.members import MemberMethods
 from hansard.store.messages import MessageMethods
 from hansard.store.prompts import PromptMethods
 from hansard.store.ratings import RatingMethods
@@ -41,6 +42,7 @@ class Store(
     MessageMethods,
     BranchMethods,
     RatingMethods,
+    MemberMethods,
     PromptMethods,
     SearchMethods,
     LifecycleMethods,
@@ -94,7 +96,10 @@ class Store(
         return self._of(self._view.of_tenant(checks.id_of(tenant, "tenant", self.limits)))
 
     def user(self, user_id: str | int) -> Self:
-        """Returns the store as the user `user_id` sees it: only the user's own conversations and records exist."""
+        """Returns the store as the user `user_id` sees it.
+
+        Only the user's own conversations and records exist, and conversations that the user is a member of.
+        """
         return self._of(self._view.of_user(checks.id_of(user_id, "user_id", self.limits)))
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hansard.cache import Cache
 from hansard.contract.types import Append, Context, ConversationChange, MessageQuery
-from hansard.errors import Conflict, NotFound
+from hansard.errors import Conflict, Denied, NotFound
 from hansard.model import Appended, Message
 from hansard.store import checks
 
@@ -73,7 +73,7 @@ async def _set_title(backend: Backend, context: Context, id: str, title: str, ve
             return (await backend.update_conversation(context, id, change)).version
         except Conflict:
             now = await backend.get_conversation(context, id)
-        except NotFound:
+        except (NotFound, Denied):  # it is gone, or this is the view of a member
             return None
         if now is None or now.title is not None:
             return None

@@ -223,8 +223,8 @@ class ConversationImport:
             if not self._is_same(self._theirs):
                 self._target.lose(self.where, "what was stored of the conversation itself differs", verified=False)
             await self._put_summaries(self._that_cover_messages(summaries))
-            labels = self._image.conversation.labels
-            await marks.note_labels(self._backend, self._target.view.context(), self._id, labels)
+            metadata = self._image.conversation.metadata
+            await marks.note_conversation(self._backend, self._target.view.context(), self._id, metadata)
         self._target.moved()
         return not is_same
 

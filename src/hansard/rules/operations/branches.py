@@ -17,6 +17,7 @@ from hansard.rules.branches import (
 from hansard.rules.operations.common import (
     places_of,
     require,
+    require_visible,
     runs_beyond,
     runs_of,
     with_text,
@@ -74,6 +75,6 @@ async def delete_branch(tx: Transaction, branch: str, expected_version: int | No
 
 
 async def put_summary(tx: Transaction, summary: Summary) -> None:
-    state = require(tx)
+    state = require_visible(tx)
     check_summary(state, summary)
     await tx.apply(Changes(state=with_text(state, summary.text), new_summary=summary))

@@ -10,7 +10,7 @@ from hansard.contract.storage import Placed, Run, Transaction, Wipe
 from hansard.contract.types import ConversationState, StoredBranch
 from hansard.model import Conversation, Message, Summary, UsageRow
 from hansard.rules.branches import NO_END, segments
-from hansard.rules.state import is_visible, not_found
+from hansard.rules.state import check_owner, is_visible, not_found
 from hansard.rules.usage import total_usage, usage_change
 
 Place = tuple[int, int]
@@ -24,8 +24,16 @@ def visible(tx: Transaction) -> ConversationState | None:
 
 
 def require(tx: Transaction) -> ConversationState:
-    state = tx.state
-    if state is None or not is_visible(state.conversation, tx.context):
+    """Returns the state, for a write that only the owner may make, or a caller without a user."""
+    state = require_visible(tx)
+    check_owner(state.conversation, tx.context)
+    return state
+
+
+def require_visible(tx: Transaction) -> ConversationState:
+    """Returns the state, for a write that members may make, too."""
+    state = visible(tx)
+    if state is None:
         raise not_found(tx.id)
     return state
 

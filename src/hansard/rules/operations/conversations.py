@@ -11,9 +11,9 @@ from hansard.contract.types import ConversationChange, ConversationState, Draft,
 from hansard.errors import Conflict, Corrupt
 from hansard.model import Conversation, Message, Receipt
 from hansard.rules.branches import segments
-from hansard.rules.operations.common import require, usage_of, visible, wiped_by_creation
+from hansard.rules.operations.common import require_visible, usage_of, visible, wiped_by_creation
 from hansard.rules.restore import restored, restoring
-from hansard.rules.state import check_version, created, plan_change, tombstone_digests
+from hansard.rules.state import check_owner, check_version, created, plan_change, tombstone_digests
 
 
 async def create_conversation(tx: Transaction, given: Conversation) -> Conversation:
@@ -26,7 +26,7 @@ async def create_conversation(tx: Transaction, given: Conversation) -> Conversat
 
 
 async def update_conversation(tx: Transaction, change: ConversationChange) -> Conversation:
-    before = require(tx)
+    before = require_visible(tx)
     state = plan_change(tx.context, before, change)
     if state is not before:
         await tx.apply(Changes(state=state))
@@ -37,6 +37,7 @@ async def delete_conversation(tx: Transaction, expected_version: int | None) -> 
     state = visible(tx)
     if state is None:
         return Receipt(at=tx.context.now)
+    check_owner(state.conversation, tx.context)
     check_version(state.conversation, expected_version)
     return await _delete(tx, state, tombstone_digests(state.conversation))
 
@@ -66,6 +67,8 @@ async def _delete(tx: Transaction, state: ConversationState, tombstones: Sequenc
 
 async def restore(tx: Transaction, restore: Restore) -> int:
     before = visible(tx)
+    if before is not None:
+        check_owner(before.conversation, tx.context)
     wipes = "nothing" if before else wiped_by_creation(tx)
     state = before or _new_state(tx, restore.image)
     rows = _mapped([row for row in restore.rows if row.draft.message.seq > state.seq], restore.image, state)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec import UNSET
+
 from hansard.contract.storage import NOTHING, Changes, Found, Placed, RecordChange, Transaction, Update, Wants, Without
 from hansard.contract.types import Append, ConversationState, Draft, MessageChange, Replace
 from hansard.errors import ValidationError
-from hansard.model import Appended, Message, UsageRow
+from hansard.model import Appended, Message, Rating, UsageRow
 from hansard.rules.append import check_quota, digests_to_check, plan_append, refuse_deleted
 from hansard.rules.branches import ReplacePlan, lost_summaries, plan_replace, plan_update, replaced, used_elsewhere
+from hansard.rules.marks import is_marking
 from hansard.rules.operations.common import (
     is_beyond,
     places_of,
     require,
+    require_visible,
     runs_beyond,
     runs_of,
     usage_of,
@@ -23,7 +27,7 @@ from hansard.rules.operations.common import (
     without_summaries,
 )
 from hansard.rules.records import plan_records, unwritten
-from hansard.rules.state import new_state, no_message, not_found
+from hansard.rules.state import check_owner, new_state, no_message, not_found
 from hansard.rules.usage import total_usage, usage_change
 
 
@@ -60,6 +64,8 @@ def _new_state(tx: Transaction, append: Append) -> ConversationState:
 
 
 async def _stored(tx: Transaction, before: ConversationState | None, state: ConversationState, append: Append) -> Found:
+    if before is not None and any(write.conversation_id is not None for write in append.records):
+        check_owner(before.conversation, tx.context)
     for write in append.records:
         if write.conversation_id not in (None, tx.id):
             raise ValidationError(
@@ -75,11 +81,13 @@ async def _stored(tx: Transaction, before: ConversationState | None, state: Conv
 
 
 async def update_message(tx: Transaction, message_id: str, change: MessageChange) -> Message:
-    state = require(tx)
+    state = require_visible(tx)
     found = (await tx.get(Wants(ids=[message_id]))).by_id.get(message_id)
     if found is None:
         raise no_message(tx.id, message_id)
     segment, before = found
+    if not _may_member_change(tx, before, change):
+        check_owner(state.conversation, tx.context)
     after, message = plan_update(tx.context, state, before, change)
     if message is before:
         return message
@@ -89,6 +97,15 @@ async def update_message(tx: Transaction, message_id: str, change: MessageChange
     update = Update(segment=segment, before=before, after=message, draft=change.draft)
     await tx.apply(Changes(state=after, update=update, usage=usage, blobs=change.blobs))
     return message
+
+
+def _may_member_change(tx: Transaction, message: Message, change: MessageChange) -> bool:
+    """A member finishes the messages that are still in progress, and rates any."""
+    user = tx.context.user
+    rated = [change.rating.by] if isinstance(change.rating, Rating) else []
+    if change == MessageChange(rating=change.rating, unrated_by=change.unrated_by):
+        return {*rated, *([] if change.unrated_by is UNSET else [change.unrated_by])} <= {user}
+    return message.status == "in_progress" and not is_marking(change)
 
 
 async def replace_messages(tx: Transaction, replace: Replace) -> Appended:

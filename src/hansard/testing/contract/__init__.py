@@ -19,6 +19,7 @@ from hansard.testing.contract.faults import TestFaults
 from hansard.testing.contract.filters import TestFilters, TestPinned, TestTurns
 from hansard.testing.contract.leases import TestLeases
 from hansard.testing.contract.lifecycle import TestBackup, TestClosing, TestStats, TestTenants
+from hansard.testing.contract.members import TestMembers
 from hansard.testing.contract.order import TestOrder
 from hansard.testing.contract.pages import TestPaging
 from hansard.testing.contract.prompts import TestPrompts, TestRollingSummaries
@@ -58,6 +59,7 @@ __all__ = [
     "TestLeases",
     "TestListing",
     "TestMarkFilters",
+    "TestMembers",
     "TestOrder",
     "TestPaging",
     "TestPinned",

@@ -85,6 +85,8 @@ CALLS: dict[str, Call] = {
     "Store.assemble_prompt": lambda store: store.assemble_prompt(ID),
     "Store.summarize": lambda store: store.summarize(ID, ExtractiveSummarizer(), keep=0),
     "Store.rebuild_summaries": lambda store: store.rebuild_summaries(ID, ExtractiveSummarizer(), keep=0),
+    "Store.add_member": lambda store: store.add_member(ID, "mallory"),
+    "Store.remove_member": lambda store: store.remove_member(ID, "mallory"),
     "Store.rate": lambda store: store.rate(ID, MESSAGE, 1),
     "Store.remove_rating": lambda store: store.remove_rating(ID, MESSAGE),
     "Store.add_label": lambda store: store.add_label(ID, "mine"),

@@ -42,6 +42,7 @@ def store_a_secret(store: Driver) -> None:
     store.add_label(ID, SECRET, message_id=MESSAGE)
     store.add_label(ID, SECRET)
     if store.capabilities.records:
+        store.add_member(ID, "carl")
         for view in (store, store.user(OWNER)):
             view.records.put(["n"], "k", SECRET)
             view.records.put(["n"], SECRET, SECRET, conversation_id=ID)
@@ -89,6 +90,7 @@ class TestWalls(Contract):
             lambda id: outside.rate(id, MESSAGE, 1),
             lambda id: outside.remove_rating(id, MESSAGE),
             lambda id: outside.add_label(id, "x"),
+            lambda id: outside.remove_member(id, "carl"),
             lambda id: outside.remove_label(id, "x", message_id=MESSAGE),
             lambda id: outside.add_summary(id, "x", from_seq=1, to_seq=1),
         ):
