@@ -20,6 +20,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     "workers": ("3", "3"),
     "log_level": ("debug", '"debug"'),
     "drain": ("2.5", "2.5"),
+    "backup_to": ("s3://bucket/prefix", '"s3://bucket/prefix"'),
+    "backup_every": ("12h", '"12h"'),
+    "backup_keep": ("3", "3"),
     "tls_cert": ("cert.pem", '"cert.pem"'),
     "tls_key": ("key.pem", '"key.pem"'),
     "trusted_proxy": ("10.0.0.0/8", '["10.0.0.0/8"]'),
@@ -35,6 +38,8 @@ COMPANIONS = {
     "jwt_audience": "jwks",
     "tls_cert": "tls_key",
     "tls_key": "tls_cert",
+    "backup_every": "backup_to",
+    "backup_keep": "backup_to",
 }
 """Settings that need another one."""
 
@@ -121,6 +126,17 @@ WRONG = {
     ),
     "a proxy's name": ({"HANSARD_TRUSTED_PROXY": "nginx"}, "", "'nginx' is neither an address nor a network"),
     "no address": ({}, 'otlp = "collector:4318"', "--otlp is 'collector:4318' (hansard.toml): it must begin with http"),
+    "no folder": (
+        {"HANSARD_BACKUP_TO": "gone"},
+        "",
+        "(environment variable HANSARD_BACKUP_TO): there is no such folder",
+    ),
+    "no interval": (
+        {},
+        'backup-to = "."\nbackup-every = "often"',
+        "--backup-every is 'often' (hansard.toml): write an",
+    ),
+    "no target": ({}, 'backup-every = "1h"', "--backup-every is '1h' (hansard.toml): it needs --backup-to"),
     "no TOML": ({}, "port: 5", "the file of settings hansard.toml is not TOML"),
     "no file": (
         {"HANSARD_CONFIG": "missing.toml"},

@@ -12,6 +12,7 @@ import ssl
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -23,6 +24,7 @@ from msgspec import Struct
 from hansard.backends.schemes import DEFAULT_URL
 from hansard.cli import extras
 from hansard.cli.context import EmbedderName
+from hansard.cli.values import moment
 from hansard.errors import ValidationError
 from hansard.server.key_file import DEFAULT_FILE as DEFAULT_KEYS
 from hansard.server.settings import Settings
@@ -81,6 +83,11 @@ class Options:
     drain: Annotated[float | None, Parameter(help="Seconds that requests and streams may continue after SIGTERM.")] = (
         None
     )
+    backup_to: Annotated[
+        str | None, Parameter(help="Back up to this folder, or to s3://BUCKET/PREFIX?endpoint=URL, on a schedule.")
+    ] = None
+    backup_every: Annotated[str | None, Parameter(help="The interval of backups, such as 12h or 1d.")] = None
+    backup_keep: Annotated[int | None, Parameter(help="Number of backups to keep.")] = None
     workers: Annotated[
         int | None, Parameter(help="Number of processes. More than one needs a store that processes can share.")
     ] = None
@@ -98,12 +105,20 @@ _DEFAULTS: dict[str, Any] = {
     "port": 8787,
     "keys": Path(DEFAULT_KEYS),
     "drain": 10.0,
+    "backup_every": "1d",
+    "backup_keep": 7,
     "workers": 1,
     "log_level": "warning",
     "cors_origin": (),
     "trusted_proxy": (),
 }
-_RANGES = {"port": (0, 65535), "workers": (1, 64), "max_relays": (0, 1_000_000), "drain": (0, 3600)}
+_RANGES = {
+    "port": (0, 65535),
+    "workers": (1, 64),
+    "max_relays": (0, 1_000_000),
+    "drain": (0, 3600),
+    "backup_keep": (1, 10_000),
+}
 _NEEDS = {
     "model": "upstream",
     "jwt_issuer": "jwks",
@@ -164,6 +179,7 @@ class Configuration(Mapping[str, Value]):
                 raise self[name].wrong(f"it needs {_option(other)}, which is not set")
         self._check_certificate()
         self._check_proxies()
+        self._check_backups()
         self._check_addresses()
 
     def _check_certificate(self) -> None:
@@ -178,6 +194,27 @@ class Configuration(Mapping[str, Value]):
         except ssl.SSLError as error:
             reason = "it does not belong to" if "mismatch" in str(error).lower() else "it cannot be used with"
             raise self["tls_cert"].wrong(f"{reason} --tls-key {key} ({error.reason or error})") from error
+
+    def _check_backups(self) -> None:
+        where = self.of("backup_to")
+        try:
+            seconds = self._backup_seconds()
+        except ValidationError as error:
+            raise self["backup_every"].wrong("write an interval such as 12h or 1d") from error
+        if seconds < 1:
+            raise self["backup_every"].wrong("it must be at least a second")
+        if where is None:
+            for name in ("backup_every", "backup_keep"):
+                if self[name].origin != DEFAULT:
+                    raise self[name].wrong("it needs --backup-to, which is not set")
+        elif not where.startswith("s3://") and not Path(where).is_dir():
+            raise self["backup_to"].wrong("there is no such folder")
+
+    def _backup_seconds(self) -> float:
+        age = moment(self.of("backup_every"), "backup_every")
+        if not isinstance(age, timedelta):
+            raise ValidationError("an interval is not a date")
+        return age.total_seconds()
 
     def _check_proxies(self) -> None:
         for proxy in self.of("trusted_proxy"):
@@ -195,6 +232,7 @@ class Configuration(Mapping[str, Value]):
     def require_extras(self, command: str) -> None:
         also = ["jwt"] if self.of("jwks") else []
         also += ["embeddings"] if self.of("embedder") == "wordllama" else []
+        also += ["s3"] if (self.of("backup_to") or "").startswith("s3://") else []
         also += ["otlp"] if self.of("otlp") else []
         extras.require(command, self.of("url"), also=also)
 
@@ -203,6 +241,7 @@ class Configuration(Mapping[str, Value]):
         values["keys_in_store"] = are_in_store(self.of("keys"))
         values["keys"] = None if values["keys_in_store"] else self.of("keys")
         values["cors_origins"] = tuple(self.of("cors_origin"))
+        values["backup_seconds"] = self._backup_seconds()
         values["drain_seconds"] = self.of("drain")
         values["trusted_proxies"] = tuple(self.of("trusted_proxy"))
         return Settings(**values, upstream_key=os.environ.get("OPENAI_API_KEY"))

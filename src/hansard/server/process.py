@@ -22,6 +22,7 @@ from hansard.errors import Unavailable, ValidationError
 from hansard.search.embedders import by_name
 from hansard.server import logs, tracing
 from hansard.server.app import create_app
+from hansard.server.backups import Backups
 from hansard.server.settings import Settings
 from hansard.server.store_keys import StoreKeys
 from hansard.server.supervisor import WorkerTask, supervise
@@ -191,7 +192,15 @@ async def _serve(listening: socket.socket, url: str, settings: Settings, announc
             tracing.export_to(settings.otlp)
         app = create_app(store, settings, shutdown, keys=await _store_keys(store, settings))
         announce()
-        await HttpServer(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[listening])
+        async with _backups(store, settings):
+            await HttpServer(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[listening])
+
+
+def _backups(store: Store, settings: Settings) -> contextlib.AbstractAsyncContextManager[None]:
+    if settings.backup_to is None:
+        return contextlib.nullcontext()
+    made = Backups(store, settings.backup_to, every=settings.backup_seconds, keep=settings.backup_keep)
+    return made.running()
 
 
 async def _store_keys(store: Store, settings: Settings) -> StoreKeys | None:
@@ -206,5 +215,7 @@ async def _check(url: str, settings: Settings) -> None:
     """Checks the settings and the store once, before several workers start."""
     async with connect(url) as store:
         create_app(store, settings, keys=await _store_keys(store, settings))
+        if settings.backup_to is not None:
+            Backups(store, settings.backup_to, every=settings.backup_seconds, keep=settings.backup_keep)
         if not store.capabilities.shared:
             raise ValidationError(f"{store.capabilities.name} cannot be shared by several workers: use one")

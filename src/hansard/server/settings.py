@@ -62,5 +62,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The OTLP endpoint that spans are sent to."""
     drain_seconds: float = 10.0
     """How long requests and streams may continue after the signal to stop."""
+    backup_to: str | None = None
+    """The folder, or the URL of a bucket, for backups on a schedule."""
+    backup_seconds: float = 86_400.0
+    """The interval of backups."""
+    backup_keep: int = 7
+    """The number of backups to keep."""
     metrics_folder: Path | None = None
     """The folder in which several workers add up their metrics. The supervisor sets it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.errors import Unavailable
 from hansard.server.settings import Settings
@@ -58,7 +58,9 @@ def decode(data: bytes) -> WorkerTask:
 def supervise(task: WorkerTask, listening: socket.socket, count: int) -> None:
     """Keeps `count` workers running until SIGINT or SIGTERM."""
     signals = StopSignals()
-    workers = [Worker(task, listening) for _ in range(count)]
+    # One worker makes the backups.
+    others = structs.replace(task, settings=structs.replace(task.settings, backup_to=None))
+    workers = [Worker(task if number == 0 else others, listening) for number in range(count)]
     try:
         while not signals.received:
             time.sleep(_POLL_SECONDS)

@@ -1,0 +1,177 @@
+"""Backups on a schedule, into a folder or a bucket of S3-compatible storage, each verified by restoring it.
+
+A copy is made while the server runs, sent to its target, fetched from there into a temporary folder, opened and
+checked. Only then older ones are removed. A failure is logged; the server continues, and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from hansard.connect import connect
+from hansard.errors import Corrupt, HansardError, Unavailable, Unsupported, ValidationError
+from hansard.model import Problem
+from hansard.store import Store
+
+_LOG = logging.getLogger("hansard.server")
+_PREFIX, _SUFFIX = "hansard-", ".db"
+_RETRY_SECONDS = 300.0
+
+
+class BackupTarget(Protocol):
+    """Where backups are kept. Its methods block."""
+
+    def put(self, file: Path, name: str) -> None: ...
+
+    def get(self, name: str, file: Path) -> None: ...
+
+    def names(self) -> list[str]: ...
+
+    def remove(self, name: str) -> None: ...
+
+
+class FolderTarget:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        if not folder.is_dir():
+            raise ValidationError(f"there is no folder {folder} for backups: create it")
+
+    def put(self, file: Path, name: str) -> None:
+        part = self._folder / f"{name}.part"
+        try:
+            shutil.copyfile(file, part)
+            part.replace(self._folder / name)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def get(self, name: str, file: Path) -> None:
+        shutil.copyfile(self._folder / name, file)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._folder.iterdir() if _is_backup(path.name))
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+
+class BucketTarget:
+    """`s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; the credentials are those of the environment (`AWS_…`)."""
+
+    def __init__(self, url: str) -> None:
+        import obstore
+        from obstore.store import S3Store
+
+        parts = urlsplit(url)
+        options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        endpoint, region = options.pop("endpoint", None), options.pop("region", None)
+        if not parts.netloc or options:
+            raise ValidationError(f"{url!r} is not s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
+        more: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        more |= {"region": region} if region else {}
+        allow_http = bool(endpoint and endpoint.startswith("http://"))
+        self._obstore = obstore
+        self._bucket = S3Store(
+            parts.netloc,
+            prefix=parts.path.strip("/") or None,
+            client_options={"allow_http": allow_http, "timeout": "60s"},
+            retry_config={"max_retries": 2},
+            **more,
+        )
+
+    def put(self, file: Path, name: str) -> None:
+        self._obstore.put(self._bucket, name, file)
+
+    def get(self, name: str, file: Path) -> None:
+        with file.open("wb") as target:
+            for chunk in self._obstore.get(self._bucket, name):
+                target.write(chunk)
+
+    def names(self) -> list[str]:
+        found = [each["path"] for page in self._obstore.list(self._bucket) for each in page]
+        return sorted(path for path in found if _is_backup(path))
+
+    def remove(self, name: str) -> None:
+        self._obstore.delete(self._bucket, name)
+
+
+def _is_backup(name: str) -> bool:
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+
+
+def target_of(where: str) -> BackupTarget:
+    return BucketTarget(where) if where.startswith("s3://") else FolderTarget(Path(where))
+
+
+class Backups:
+    """Makes backups of a store."""
+
+    def __init__(self, store: Store, where: str, *, every: float, keep: int) -> None:
+        name = store.capabilities.name
+        if name != "sqlite":
+            raise Unsupported(
+                f"--backup-to copies SQLite stores, not {name}: use the tools of its server", capability="backup"
+            )
+        self._store = store
+        self._where = where
+        self._every = every
+        self._keep = keep
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Makes backups until the server stops."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            wait = self._every
+            try:
+                name = await self.make()
+                _LOG.info("backed up", extra={"facts": {"backup": name, "to": self._where}})
+            except HansardError as error:
+                _LOG.error("the backup failed: %s", error, extra={"facts": {"to": self._where}})
+                wait = min(wait, _RETRY_SECONDS)
+            await asyncio.sleep(wait)
+
+    async def make(self) -> str:
+        """Makes one backup, verifies it and removes those above the number to keep. Returns its name."""
+        name = f"{_PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}{_SUFFIX}"
+        try:
+            target = await asyncio.to_thread(target_of, self._where)
+            with tempfile.TemporaryDirectory(prefix="hansard-backup-") as scratch:
+                copy, restored = Path(scratch, "copy.db"), Path(scratch, "restored.db")
+                await self._store.backup(copy)
+                await asyncio.to_thread(target.put, copy, name)
+                await self._verify(target, name, restored)
+            for old in (await asyncio.to_thread(target.names))[: -self._keep]:
+                await asyncio.to_thread(target.remove, old)
+        except HansardError:
+            raise
+        except Exception as error:  # of the file system, or of obstore, whose errors have no common base
+            raise Unavailable(f"{self._where} did not take the backup: {error}") from error
+        return name
+
+    async def _verify(self, target: BackupTarget, name: str, restored: Path) -> None:
+        """Restores the backup from its target, and checks it. One that is damaged is removed."""
+        await asyncio.to_thread(target.get, name, restored)
+        try:
+            async with connect(f"sqlite:///{restored}") as store:
+                found = [each async for each in store.admin.check() if isinstance(each, Problem)]
+        except HansardError as error:
+            found = [Problem(name, str(error))]
+        if found:
+            await asyncio.to_thread(target.remove, name)
+            raise Corrupt(f"the backup {name} could not be restored: {found[0].what}", where=name)

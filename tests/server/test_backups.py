@@ -1,0 +1,121 @@
+"""Backups on a schedule: verified by restoring, kept in number, and harmless when their target is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.shell import Shell
+from tests.server.test_server import serving as serving_process
+from tests.servers import s3
+from tests.wait import PATIENCE, until
+
+import hansard
+from hansard import Corrupt, Store, Unavailable, Unsupported, ValidationError, sync
+from hansard.backends.memory import MemoryBackend
+from hansard.server.backups import Backups, FolderTarget
+
+needs_s3 = pytest.mark.skipif(s3.why_absent() is not None, reason=f"no S3: {s3.why_absent()}")
+
+
+def with_store(folder: Path, use: Callable[[Store], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{folder}/chats.db") as store:
+            await store.append_message("order-17", "user", "Where is my order?")
+            await use(store)
+
+    asyncio.run(run())
+
+
+def test_a_server_backs_up_and_the_backup_is_restored(shell: Shell) -> None:
+    folder = shell.folder / "backups"
+    folder.mkdir()
+    shell("append", "c", "user", "hello", "--url", "sqlite:///chats.db")
+    options = ("--backup-to", "backups", "--backup-every", "1s", "--backup-keep", "2", "--workers", "2")
+    with serving_process(shell.folder, "sqlite:///chats.db", *options) as (_, process):
+        until(lambda: len(list(folder.glob("hansard-*.db"))) >= 2)
+        first = min(folder.glob("hansard-*.db"))
+        until(lambda: not first.exists())
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, err
+    made = sorted(folder.glob("hansard-*.db"))
+    shell("restore", str(made[0]), "--url", "sqlite:///restored.db")
+    with sync.connect(f"sqlite:///{shell.folder}/restored.db") as store:
+        assert [message.text for message in store.get_messages("c")] == ["hello"]
+
+
+@needs_s3
+def test_backups_in_a_bucket_are_verified_and_kept_in_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.SECRET)
+    with s3.running(tmp_path / "s3", "bucket") as endpoint:
+        where = f"s3://bucket/hansard?endpoint={endpoint}&region=us-east-1"
+
+        async def use(store: Store) -> None:
+            backups = Backups(store, where, every=3600, keep=2)
+            names = [await backups.make() for _ in range(3)]
+            kept = sorted(path.name for path in (tmp_path / "s3/bucket/hansard").iterdir())
+            assert kept == names[1:]
+
+        with_store(tmp_path, use)
+    newest = max((tmp_path / "s3/bucket/hansard").iterdir())
+    with sync.connect(f"sqlite:///{newest}") as store:
+        assert store.get_messages("order-17")[0].text == "Where is my order?"
+
+
+@needs_s3
+def test_a_bucket_that_is_away_is_an_error_and_the_server_continues(tmp_path: Path) -> None:
+    where = "s3://bucket/x?endpoint=http://127.0.0.1:9&region=us-east-1"
+    secrets = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    with serving_process(tmp_path, "sqlite:///made.db", "--backup-to", where, **secrets) as (_, process):
+        assert process.stderr is not None
+        line = json.loads(process.stderr.readline())
+        assert (line["level"], line["to"]) == ("error", where)
+        assert line["message"].startswith("the backup failed: s3://bucket/x?endpoint=http://127.0.0.1:9")
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+
+
+class FullTarget(FolderTarget):
+    def put(self, file: Path, name: str) -> None:
+        raise OSError(28, "No space left on device")
+
+
+class DamagingTarget(FolderTarget):
+    def put(self, file: Path, name: str) -> None:
+        data = bytearray(file.read_bytes())
+        data[: len(data) // 2] = bytes(len(data) // 2)
+        file.write_bytes(data)
+        super().put(file, name)
+
+
+@pytest.mark.parametrize(("kind", "error"), [(FullTarget, Unavailable), (DamagingTarget, Corrupt)])
+def test_a_backup_that_fails_leaves_nothing_and_removes_nothing(
+    kind: type[FolderTarget], error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+
+    async def use(store: Store) -> None:
+        backups = Backups(store, str(folder), every=3600, keep=1)
+        good = await backups.make()
+        monkeypatch.setattr("hansard.server.backups.FolderTarget", kind)
+        with pytest.raises(error):
+            await backups.make()
+        assert [path.name for path in folder.iterdir()] == [good]
+
+    with_store(tmp_path, use)
+
+
+def test_targets_and_stores_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="not memory"):
+        Backups(Store(MemoryBackend()), str(tmp_path), every=1, keep=1)
+    with pytest.raises(ValidationError, match="there is no folder"):
+        FolderTarget(tmp_path / "gone")
