@@ -16,12 +16,20 @@ Sizes = dict[str, int]
 
 
 def function_sizes(path: Path, source: str) -> Sizes:
-    """Returns the lines of each function, including nested ones, by `path:line name`."""
+    """Returns the lines of each function without its docstring, including nested ones, by `path:line name`."""
     return {
-        f"{path}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        f"{path}:{node.lineno} {node.name}": _lines(node) - _docstring_lines(node)
         for node in ast.walk(ast.parse(source, str(path)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return 0 if ast.get_docstring(function, clean=False) is None else _lines(function.body[0])
 
 
 def measure(root: Path) -> tuple[Sizes, Sizes]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from hansard.analysis import Clause, Position, Query, Terms, analyse, parse_query, relaxed, relevance
-from hansard.analysis.relevance import Posting, Scored
+from hansard.analysis.relevance import Posting, ScoredKey
 from hansard.blocking import run_to_end
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Texts:
         return work()
 
 
-def ranked(texts: dict[int, str], query: Query, limit: int = 10, *, neighbours: bool = False) -> list[Scored]:
+def ranked(texts: dict[int, str], query: Query, limit: int = 10, *, neighbours: bool = False) -> list[ScoredKey]:
     return run_to_end(relevance.best(query, Texts(texts, query), limit, neighbours=neighbours))
 
 

@@ -72,14 +72,14 @@ class Postings(Protocol):
         """Runs a long computation, not on an event loop."""
 
 
-class Scored(NamedTuple):
+class ScoredKey(NamedTuple):
     key: int
     score: float
     covered: float
     """The share of the query's weight that the message itself has, from 0 to 1."""
 
 
-async def best(query: Query, found: Postings, limit: int, *, neighbours: bool = False) -> list[Scored]:
+async def best(query: Query, found: Postings, limit: int, *, neighbours: bool = False) -> list[ScoredKey]:
     """Returns the best messages, the best first; of equal ones the newer first.
 
     With `neighbours`, also messages next to those that match, if they score as high.
@@ -200,7 +200,7 @@ class _Search:
 
     # The result
 
-    async def results(self) -> list[Scored]:
+    async def results(self) -> list[ScoredKey]:
         keys = self.has if self.among is None else self.among & self.has.keys()
         scores = await self.found.run(lambda: self.scorer.scores(keys))
         if self.neighbours:
@@ -209,7 +209,7 @@ class _Search:
         chosen = [key for key, score in scores.items() if least is None or score >= least]
         positions = await self.found.positions(chosen)
         chosen.sort(key=lambda key: (scores[key], positions[key]), reverse=True)
-        return [Scored(key, scores[key], self.scorer.share(key)) for key in chosen[: self.limit]]
+        return [ScoredKey(key, scores[key], self.scorer.share(key)) for key in chosen[: self.limit]]
 
     async def _neighbours(self, scores: Mapping[int, float]) -> dict[int, float]:
         """Returns the scores of messages that have no clause themselves."""

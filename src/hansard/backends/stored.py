@@ -261,7 +261,10 @@ class StoredBackend(Generic[S]):
         return await membership.searched(self.storage, index, context, lookup)
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
-        return await self._index().rank(context, lookup)
+        index = self._index()
+        if context.user is None:
+            return await index.rank(context, lookup)
+        return await membership.ranked(self.storage, index, context, lookup)
 
     async def catch_up(self) -> None:
         await self._index().catch_up()

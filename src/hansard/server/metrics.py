@@ -22,7 +22,7 @@ from hansard import __version__
 from hansard.model import Stats
 from hansard.server.relay_sessions import RelaySessions
 from hansard.server.tail import Shutdown
-from hansard.server.worker_metrics import BUCKETS, Counters, SharedCounters
+from hansard.server.worker_metrics import BUCKETS, SharedCounters, WorkerCounters
 
 if TYPE_CHECKING:
     from hansard.server.request import Request
@@ -57,7 +57,7 @@ class Metrics(Collector):
         self._shutdown = shutdown
         self._commits = commits
         self._shared = shared
-        self._counters = Counters(process=os.getpid())
+        self._counters = WorkerCounters(process=os.getpid())
         self._received = 0
         self.stats: Stats | None = None
         """The size of the store, as of the last scrape that asked for it."""
@@ -74,7 +74,7 @@ class Metrics(Collector):
         if self._shared is not None:
             self._shared.schedule(self._current)
 
-    def _current(self) -> Counters:
+    def _current(self) -> WorkerCounters:
         """Returns the counters of this worker, with those that others count."""
         counters, relays = self._counters, self._relay_sessions
         commits, writes = self._commits() if self._commits is not None else (0, 0)
@@ -94,8 +94,8 @@ class Metrics(Collector):
         }
         return counters
 
-    def _together(self) -> Counters:
-        together = Counters()
+    def _together(self) -> WorkerCounters:
+        together = WorkerCounters()
         together.add(self._current())
         for counters in self._shared.others() if self._shared is not None else ():
             together.add(counters)
@@ -117,7 +117,7 @@ class Metrics(Collector):
         yield from _gauges(counters)
         yield from self._store()
 
-    def _totals(self, counters: Counters) -> Iterator[Metric]:
+    def _totals(self, counters: WorkerCounters) -> Iterator[Metric]:
         totals = counters.totals
         yield CounterMetricFamily("hansard_received_bytes", "Bytes of bodies received.", totals["received_bytes"])
         if self._commits is not None:
@@ -140,7 +140,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
 
-def _durations(counters: Counters) -> Metric:
+def _durations(counters: WorkerCounters) -> Metric:
     seconds = HistogramMetricFamily(
         "hansard_request_seconds",
         "From the request's headers to its response, which for an append follows its commit.",
@@ -152,7 +152,7 @@ def _durations(counters: Counters) -> Metric:
     return seconds
 
 
-def _gauges(counters: Counters) -> Iterator[Metric]:
+def _gauges(counters: WorkerCounters) -> Iterator[Metric]:
     gauges = counters.gauges
     yield GaugeMetricFamily("hansard_workers", "Worker processes that have answered.", gauges["workers"])
     yield GaugeMetricFamily("hansard_relays", "Live sessions being relayed.", gauges["relays"])

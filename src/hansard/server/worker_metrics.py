@@ -38,7 +38,7 @@ def _no_durations() -> Durations:
     return Durations([0] * len(BUCKETS))
 
 
-class Counters(Struct):
+class WorkerCounters(Struct):
     """What a worker counts."""
 
     process: int = 0
@@ -47,7 +47,7 @@ class Counters(Struct):
     seconds: dict[str, Durations] = {}
     errors: dict[str, int] = {}
     totals: dict[str, int] = {}
-    """Counters without labels."""
+    """WorkerCounters without labels."""
     gauges: dict[str, float] = {}
     """Values of this moment, which end with the worker."""
 
@@ -61,7 +61,7 @@ class Counters(Struct):
         if code is not None:
             self.errors[code] = self.errors.get(code, 0) + 1
 
-    def add(self, other: Counters) -> None:
+    def add(self, other: WorkerCounters) -> None:
         for action, statuses in other.requests.items():
             _add(self.requests.setdefault(action, {}), statuses)
         for action, times in other.seconds.items():
@@ -99,19 +99,19 @@ class SharedCounters:
         self._own = folder / f"{os.getpid()}.json"
         self._is_scheduled = False
 
-    def schedule(self, source: Callable[[], Counters]) -> None:
+    def schedule(self, source: Callable[[], WorkerCounters]) -> None:
         """Writes this worker's counters soon."""
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_later(_DELAY, self._write, source)
 
-    def _write(self, source: Callable[[], Counters]) -> None:
+    def _write(self, source: Callable[[], WorkerCounters]) -> None:
         self._is_scheduled = False
         part = self._own.with_suffix(".part")
         part.write_bytes(msgspec.json.encode(source()))
         part.replace(self._own)
 
-    def others(self) -> Iterator[Counters]:
+    def others(self) -> Iterator[WorkerCounters]:
         for path in sorted(self._folder.glob("*.json")):
             if path != self._own:
-                yield msgspec.json.decode(path.read_bytes(), type=Counters)
+                yield msgspec.json.decode(path.read_bytes(), type=WorkerCounters)

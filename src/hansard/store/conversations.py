@@ -15,7 +15,7 @@ from hansard.errors import ValidationError
 from hansard.model import NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
 from hansard.store import checks, listing, marks
 from hansard.store.core import StorePart, outcome_unknown_on_failure
-from hansard.store.listing import Listed
+from hansard.store.listing import ListedConversations
 
 
 class ConversationMethods(StorePart):
@@ -238,7 +238,9 @@ def _past(created_at: datetime, now: datetime) -> datetime:
     return time
 
 
-def _page(listed: Listed, sort: ConversationSort, *, after: str | None, before: str | None, offset: int) -> Page:
+def _page(
+    listed: ListedConversations, sort: ConversationSort, *, after: str | None, before: str | None, offset: int
+) -> Page:
     found = listed.found[::-1] if before is not None else listed.found
     end = listed.last or (listed.found[-1] if listed.found else None)
     if end is None:

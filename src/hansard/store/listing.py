@@ -15,7 +15,7 @@ MOST = 1000
 _STEP = 50
 
 
-class Listed(Struct, frozen=True):
+class ListedConversations(Struct, frozen=True):
     """A part of a list, in the order of the query."""
 
     found: list[Conversation]
@@ -24,15 +24,17 @@ class Listed(Struct, frozen=True):
     """The last one that was looked at, where the next part begins; None for the last one found."""
 
 
-async def listed(view: View, context: Context, query: ConversationQuery, marks: MarkFilter | None) -> Listed:
+async def listed(
+    view: View, context: Context, query: ConversationQuery, marks: MarkFilter | None
+) -> ListedConversations:
     if marks is None:
-        return Listed(*await view.backend.list_conversations(context, query))
+        return ListedConversations(*await view.backend.list_conversations(context, query))
     ids = await marks.candidates(MOST)
     narrow = structs.replace(query, ids=None if ids is None else tuple(ids))
     return await _marked(view, context, narrow, marks)
 
 
-async def _marked(view: View, context: Context, query: ConversationQuery, marks: MarkFilter) -> Listed:
+async def _marked(view: View, context: Context, query: ConversationQuery, marks: MarkFilter) -> ListedConversations:
     """Walks the list, and stops when the page is full or enough was looked at.
 
     A few candidates are read at once. Where there are many, the whole list is walked, a step at a time.
@@ -47,11 +49,11 @@ async def _marked(view: View, context: Context, query: ConversationQuery, marks:
         for at in range(0, len(page), _STEP):
             found += await marks.matching(page[at : at + _STEP])
             if len(found) > end:
-                return Listed(found[query.offset : end], True)
+                return ListedConversations(found[query.offset : end], True)
         if page:
             looked, last = looked + len(page), page[-1]
             step = _after(step, last)
-    return Listed(found[query.offset :], more, last)
+    return ListedConversations(found[query.offset :], more, last)
 
 
 def _after(query: ConversationQuery, last: Conversation) -> ConversationQuery:

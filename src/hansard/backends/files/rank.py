@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from hansard.analysis import Clause, Lookup, Match, Position, Query, RankedMatch, Ranking, Terms, relevance
-from hansard.analysis.relevance import Posting, Scored
+from hansard.analysis.relevance import Posting, ScoredKey
 from hansard.backends.files.rows import QUERIES
 from hansard.backends.files.search import BranchFilter, IndexHit, filters, found_and_read, owner_of
 from hansard.backends.files.tenant import Tenant
@@ -98,7 +98,7 @@ class FilePostings:
 
 
 def rank(tenant: Tenant, context: Context, lookup: Lookup) -> Ranking:
-    def find(connection: sqlite3.Connection) -> tuple[list[IndexHit], list[Scored]]:
+    def find(connection: sqlite3.Connection) -> tuple[list[IndexHit], list[ScoredKey]]:
         owner = owner_of(connection, context, lookup)
         if owner is None:
             return [], []
@@ -111,7 +111,7 @@ def rank(tenant: Tenant, context: Context, lookup: Lookup) -> Ranking:
     return Ranking(_ranked(zip(hits, scored, strict=True), messages))
 
 
-def _ranked(found: Iterable[tuple[IndexHit, Scored]], messages: dict[int, Any]) -> list[RankedMatch]:
+def _ranked(found: Iterable[tuple[IndexHit, ScoredKey]], messages: dict[int, Any]) -> list[RankedMatch]:
     return [
         RankedMatch(Match(hit.conversation, messages[hit.n]), each.score, each.covered)
         for hit, each in found

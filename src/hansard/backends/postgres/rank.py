@@ -19,7 +19,7 @@ from hansard.analysis import (
     relevance,
     searchable,
 )
-from hansard.analysis.relevance import Posting, Scored
+from hansard.analysis.relevance import Posting, ScoredKey
 from hansard.backends.postgres import lexemes, read, search_sql
 from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.search import PostgresSearch, message_of, tail_of
@@ -97,7 +97,7 @@ class PostgresPostings:
     async def run(self, work: Callable[[], T]) -> T:
         return await run_in_thread(work)
 
-    async def matches(self, found: Iterable[Scored]) -> list[RankedMatch]:
+    async def matches(self, found: Iterable[ScoredKey]) -> list[RankedMatch]:
         scored = {each.key: each for each in found}
         messages = await self._messages(scored)
         await self._search.find_homes(messages.values())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import Lookup, Matches
+from hansard.analysis import Lookup, Matches, Ranking
 from hansard.backends.shared import lists
 from hansard.contract.backend import Index
 from hansard.contract.storage import Storage, Wants
@@ -67,15 +67,30 @@ async def listed(storage: Storage, context: Context, query: ConversationQuery) -
 
 async def searched(storage: Storage, index: Index, context: Context, lookup: Lookup) -> Matches:
     """Searches the user's own conversations, and those that the user is a member of."""
+    places, complete = await _places(storage, context, lookup)
+    return _merged([await index.search(*place) for place in places], lookup.limit, complete=complete)
+
+
+async def ranked(storage: Storage, index: Index, context: Context, lookup: Lookup) -> Ranking:
+    """Ranks what is in the user's own conversations, and in each of those that the user is a member of."""
+    places, complete = await _places(storage, context, lookup)
+    rankings = [await index.rank(*place) for place in places]
+    if len(rankings) == 1:
+        return rankings[0]
+    every = [match for each in rankings for match in each.found]
+    every.sort(key=lambda each: (each.score, each.match.position), reverse=True)
+    return Ranking(every[: lookup.limit], complete and all(each.complete for each in rankings))
+
+
+async def _places(storage: Storage, context: Context, lookup: Lookup) -> tuple[list[tuple[Context, Lookup]], bool]:
+    """Returns what to search, each in its context, and whether that is everything."""
     shared, anybody = rules.without_user(context), structs.replace(lookup, user_id=None)
     if lookup.conversation_id is not None:
         is_member = await as_member(storage, context, lookup.conversation_id) is not None
-        return await index.search(shared, anybody) if is_member else await index.search(context, lookup)
-    found = [await index.search(context, lookup)]
+        return [(shared, anybody) if is_member else (context, lookup)], True
     others = await conversations(storage, context) if lookup.user_id in (None, context.user) else []
     lookups = [structs.replace(anybody, conversation_id=each.id) for each in others[:_SEARCHED]]
-    found += [await index.search(shared, each) for each in lookups]
-    return _merged(found, lookup.limit, complete=len(others) <= _SEARCHED)
+    return [(context, lookup), *((shared, each) for each in lookups)], len(others) <= _SEARCHED
 
 
 def _merged(found: Sequence[Matches], limit: int, *, complete: bool) -> Matches:

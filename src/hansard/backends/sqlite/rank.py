@@ -98,7 +98,7 @@ class SqlitePostings:
     async def run(self, work: Callable[[], T]) -> T:
         return work()
 
-    def matches(self, found: Iterable[relevance.Scored]) -> list[RankedMatch]:
+    def matches(self, found: Iterable[relevance.ScoredKey]) -> list[RankedMatch]:
         scored = {each.key: each for each in found}
         by_key = dict(self._rows(scored))
         home = self._search.home
