@@ -19,7 +19,7 @@ from tests.servers import cassandra, postgres, runs
 # tries: a fault that nobody has met yet is looked for with $HANSARD_EXAMPLES, not found by whoever comes next.
 settings.register_profile(
     "untimed",
-    max_examples=int(os.environ.get("HANSARD_EXAMPLES", "40")),
+    max_examples=int(os.environ.get("HANSARD_EXAMPLES", "25")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="HANSARD_EXAMPLES" not in os.environ,

@@ -160,7 +160,7 @@ class Model(RuleBasedStateMachine):
 TestBranchesAgainstLists = Model.TestCase
 EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
 TestBranchesAgainstLists.settings = settings(
-    max_examples=EXAMPLES or 60,
+    max_examples=EXAMPLES or 25,
     stateful_step_count=30,
     derandomize=not EXAMPLES,
     database=None,
