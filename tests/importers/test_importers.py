@@ -292,6 +292,7 @@ async def test_chainlits_tools_owners_and_elements(tmp_path: Path) -> None:
             "assistant",
         ]
         assert report.losses["element, whose file is in another storage"].example == "heron.png"
+        assert (await store.get_messages("cl-1"))[-1].metadata == {"rating": 1, "rating_comment": "Short"}
 
 
 async def test_what_generations_of_langfuse_share_is_stored_once(tmp_path: Path) -> None:
@@ -376,3 +377,25 @@ async def test_a_plugin_is_found_by_its_entry_point(tmp_path: Path, monkeypatch:
             assert (report.source, report.messages) == ("birds", 1)
     finally:
         importers.cache_clear()
+
+
+async def test_conversations_stored_at_once_are_counted_one_by_one(tmp_path: Path) -> None:
+    rows = [
+        {"thread_id": f"t{number % 40}", "role": "user", "content": f"Heron {number}", "message_id": f"m{number}"}
+        for number in range(400)
+    ]
+    async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+        await imported(store, exports.jsonl(tmp_path / "rows.jsonl", rows[:390]))
+        report = await imported(store, exports.jsonl(tmp_path / "rows.jsonl", rows))
+        assert (report.new, report.grown, report.unchanged, report.messages) == (0, 10, 30, 10)
+        assert len(await store.search("heron 399")) == 1
+
+
+async def test_a_conversation_that_comes_twice_is_stored_in_order(tmp_path: Path) -> None:
+    first, second = exports.chatgpt_conversation(), exports.chatgpt_conversation()
+    second["mapping"]["u3"] = exports.node("u3", "a2b", "user", "And when?")
+    second["current_node"] = "u3"
+    async with connect("memory://") as store:
+        report = await imported(store, as_json([first, second])(tmp_path))
+        assert (report.new, report.grown, report.messages) == (1, 1, 10)
+        assert (await texts(store, "chat-1"))[-1] == ("user", "And when?")

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from hansard.formats import parts
 from hansard.importers.database import ForeignDatabase, json_of
-from hansard.importers.importer import ForeignConversation, ForeignMessage, ForeignRating
+from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 from hansard.importers.values import content_of, count, mapping, text, time
@@ -49,7 +51,12 @@ def _rows(
 def _thread(database: ForeignDatabase, given: dict[str, Any], report: ImportReport) -> ForeignConversation:
     id = given["id"]
     steps = _rows(database, "steps", _STEP, '"createdAt", "id"', 'WHERE "threadId" = ?', id)
-    found = [message for step in steps for message in _messages(step, report)]
+    ratings = _ratings(database, id)
+    found = [
+        structs.replace(message, metadata=ratings[message.id]) if message.id in ratings else message
+        for step in steps
+        for message in _messages(step, report)
+    ]
     parents = [None, *(message.id for message in found)]
     for element in _rows(database, "elements", ("name", "mime", "url"), '"id"', 'WHERE "threadId" = ?', id):
         report.lose("element, whose file is in another storage", text(element.get("name")) or str(element)[:120])
@@ -62,13 +69,17 @@ def _thread(database: ForeignDatabase, given: dict[str, Any], report: ImportRepo
         created_at=time(given.get("createdAt")),
         user_id=text(given.get("userIdentifier")) or None,
         metadata={"imported_from": "chainlit"} | {name: value for name, value in kept.items() if value},
-        ratings=[*_ratings(database, id)],
     )
 
 
-def _ratings(database: ForeignDatabase, thread_id: Any) -> Iterator[ForeignRating]:
-    for row in _rows(database, "feedbacks", ("forId", "value", "comment"), '"id"', 'WHERE "threadId" = ?', thread_id):
-        yield ForeignRating(str(row["forId"]), 1 if count(row.get("value")) else -1, text(row.get("comment")) or None)
+def _ratings(database: ForeignDatabase, thread_id: Any) -> dict[str, dict[str, Any]]:
+    """What was thought of steps, by their ids."""
+    rows = _rows(database, "feedbacks", ("forId", "value", "comment"), '"id"', 'WHERE "threadId" = ?', thread_id)
+    found = {}
+    for row in rows:
+        rating = {"rating": 1 if count(row.get("value")) else -1, "rating_comment": text(row.get("comment"))}
+        found[str(row["forId"])] = {name: value for name, value in rating.items() if value}
+    return found
 
 
 def _messages(step: dict[str, Any], report: ImportReport) -> Iterator[Message]:

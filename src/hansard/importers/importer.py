@@ -26,14 +26,6 @@ class ForeignMessage(Struct, frozen=True, gc=False):
     parent: str | None
 
 
-class ForeignRating(Struct, frozen=True):
-    """What somebody thought of a message, from -1 (bad) to 1 (good)."""
-
-    message: str
-    value: float
-    comment: str | None = None
-
-
 class ForeignConversationWriter(Protocol):
     """A conversation that has a way of its own into a store, such as a LangGraph thread with its checkpoints."""
 
@@ -64,7 +56,6 @@ class ForeignConversation(Struct, frozen=True, kw_only=True):
     """All lines of the file, where the foreign program needs the file to go on."""
     records: list[Put] = []
     """Records of the conversation, for an adapter that continues it. Those that exist already stay as they are."""
-    ratings: list[ForeignRating] = []
     writer: ForeignConversationWriter | None = None
     """Stores the conversation instead of `messages`, where it is more than messages."""
 

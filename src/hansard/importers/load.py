@@ -7,12 +7,15 @@ with messages that were written here meanwhile. What was deleted here stays dele
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import cast
 
 from msgspec import Struct
 
+from hansard.contract.backend import Indexed
 from hansard.errors import Conflict, QuotaExceeded, ValidationError
 from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
 from hansard.importers.report import ImportReport
@@ -22,8 +25,11 @@ from hansard.store import Store
 
 BATCH = 1_000
 """Messages of one append."""
+_GROUP = 16
+"""Conversations that are stored at once."""
 
 Progress = Callable[[ImportReport], None]
+Conversations = Iterable[ForeignConversation] | AsyncIterable[ForeignConversation]
 
 
 class Owner(Struct, frozen=True):
@@ -35,7 +41,7 @@ class Owner(Struct, frozen=True):
 
 async def load(
     store: Store,
-    conversations: Iterable[ForeignConversation] | AsyncIterable[ForeignConversation],
+    conversations: Conversations,
     report: ImportReport,
     *,
     owner: Owner = Owner(),  # noqa: B008  (frozen)
@@ -44,23 +50,19 @@ async def load(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Stores the conversations and returns the report. `dry_run` only counts. `strict` raises the first problem."""
-    async with aclosing(_each(conversations)) as each:
-        async for conversation in each:
+    async with aclosing(_groups(conversations, 1 if strict else _GROUP)) as groups:
+        async for group in groups:
             if strict:
                 _refuse_problems(report)
-            loading = _Loading(store, conversation, report, owner)
-            try:
-                if dry_run:
-                    await loading.count()
-                else:
-                    await loading.run()
-            except (ValidationError, Conflict, QuotaExceeded) as error:
-                await loading.take_back()
-                report.complain(f"conversation {conversation.id!r}", str(error))
-            if strict:
-                _refuse_problems(report)
+            # At once: the storage commits them together.
+            ways = (_load_one(_Loading(store, each, report, owner), dry_run=dry_run) for each in group)
+            failed = [each for each in await asyncio.gather(*ways, return_exceptions=True) if each is not None]
+            if failed:
+                raise failed[0]
             if progress is not None:
                 progress(report)
+    if not dry_run:
+        await _index(store)
     if not report.conversations and not report.problems:
         report.complain(report.source, "no conversation was found")
     if strict:
@@ -74,9 +76,41 @@ def _refuse_problems(report: ImportReport) -> None:
         raise ValidationError(f"{problem.where}: {problem.what}")
 
 
-async def _each(
-    conversations: Iterable[ForeignConversation] | AsyncIterable[ForeignConversation],
-) -> AsyncGenerator[ForeignConversation]:
+async def _load_one(loading: _Loading, *, dry_run: bool) -> None:
+    try:
+        await (loading.count() if dry_run else loading.run())
+    except (ValidationError, Conflict, QuotaExceeded) as error:
+        await loading.take_back()
+        loading.complain(str(error))
+
+
+async def _index(store: Store) -> None:
+    """What was imported can be found at once."""
+    if store.capabilities.search == "index":
+        await cast(Indexed, store.backend).catch_up()
+
+
+async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[list[ForeignConversation]]:
+    """Conversations to store at once: different ones, and few enough messages to hold."""
+    group: dict[str, ForeignConversation] = {}
+    messages = 0
+    async with aclosing(_each(conversations)) as each:
+        async for conversation in each:
+            if conversation.id in group or len(group) >= most or messages + len(conversation.messages) > BATCH:
+                if group:
+                    yield [*group.values()]
+                group, messages = {}, 0
+            group[conversation.id] = conversation
+            messages += len(conversation.messages)
+            if conversation.writer is not None:
+                # It reads on from its source, which the importer closes when it goes on.
+                yield [*group.values()]
+                group, messages = {}, 0
+    if group:
+        yield [*group.values()]
+
+
+async def _each(conversations: Conversations) -> AsyncGenerator[ForeignConversation]:
     if isinstance(conversations, AsyncIterable):
         async for each in conversations:
             yield each
@@ -100,6 +134,7 @@ class _Loading:
         """The branch of which a message is the last one."""
         self._is_new = True
         self._is_created = False
+        self._stored = 0
 
     @property
     def _user_id(self) -> str | None:
@@ -129,10 +164,9 @@ class _Loading:
             return
         if found is not None:
             await self._find_stored(found)
-        before = self._report.messages
         for leaf in _leaves(self._messages, self._shown_leaf()):
             await self._store_path(leaf)
-        stored = self._report.messages - before
+        stored = self._stored
         if self._is_new and not self._messages:
             await self._create()
         elif self._is_created and not stored:
@@ -146,7 +180,8 @@ class _Loading:
         if self._given.records:
             await self._put_records()
         if self._given.transcript is not None:
-            self._report.lines += await store_lines(self._store, self._given.id, self._given.transcript)
+            lines = await store_lines(self._store, self._given.id, self._given.transcript)
+            self._report.lines += lines
 
     async def _run_writer(self, writer: ForeignConversationWriter, found: Conversation | None) -> None:
         self._is_new = found is None
@@ -162,6 +197,9 @@ class _Loading:
         for record in self._given.records:
             if await self._store.records.get(record.namespace, record.key) is None:
                 await self._store.records.write([record])
+
+    def complain(self, what: str) -> None:
+        self._report.complain(f"conversation {self._given.id!r}", what)
 
     async def take_back(self) -> None:
         """Removes a conversation that was made by this import and got no message."""
@@ -210,18 +248,22 @@ class _Loading:
             batch = messages[start : start + BATCH]
             try:
                 appended = await self._store.append(self._given.id, batch, branch=branch, create=False, split=True)
-                self._report.messages += appended.stored
+                self._count_stored(appended.stored)
             except Conflict:
                 await self._append_what_was_not_deleted(batch, branch)
         self._tips.pop(after or "", None)
         self._tips[messages[-1].id] = branch
         self._branch_of.update((message.id, branch) for message in messages)
 
+    def _count_stored(self, messages: int) -> None:
+        self._stored += messages
+        self._report.messages += messages
+
     async def _append_what_was_not_deleted(self, messages: list[Message], branch: str) -> None:
         for message in messages:
             try:
                 appended = await self._store.append(self._given.id, message, branch=branch, create=False)
-                self._report.messages += appended.stored
+                self._count_stored(appended.stored)
             except Conflict as conflict:
                 self._report.lose("was deleted from this store", str(conflict))
 
