@@ -151,6 +151,7 @@ async def test_both_branches_of_an_edited_question_are_kept(tmp_path: Path) -> N
         ]
         last = (await store.get_messages("chat-1", last=1))[0]
         assert last.metadata == {"rating": "thumbs_up"}
+        assert [rating.value for rating in last.ratings] == [1]
         assert last.usage is not None
         assert last.usage.model == "o3"
         assert report.attachments == 1
@@ -292,7 +293,8 @@ async def test_chainlits_tools_owners_and_elements(tmp_path: Path) -> None:
             "assistant",
         ]
         assert report.losses["element, whose file is in another storage"].example == "heron.png"
-        assert (await store.get_messages("cl-1"))[-1].metadata == {"rating": 1, "rating_comment": "Short"}
+        (rating,) = (await store.get_messages("cl-1"))[-1].ratings
+        assert (rating.value, rating.by, rating.comment) == (1, "ann", "Short")
 
 
 async def test_what_generations_of_langfuse_share_is_stored_once(tmp_path: Path) -> None:

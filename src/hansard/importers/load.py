@@ -16,7 +16,7 @@ from typing import cast
 from msgspec import Struct
 
 from hansard.contract.backend import Indexed
-from hansard.errors import Conflict, QuotaExceeded, ValidationError
+from hansard.errors import Conflict, MessageNotFound, QuotaExceeded, ValidationError
 from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines
@@ -25,6 +25,7 @@ from hansard.store import Store
 
 BATCH = 1_000
 """Messages of one append."""
+_THUMBS = {"thumbs_up": 1, "thumbs_down": -1, "thumbsUp": 1, "thumbsDown": -1}
 _GROUP = 16
 """Conversations that are stored at once."""
 
@@ -254,6 +255,22 @@ class _Loading:
         self._tips.pop(after or "", None)
         self._tips[messages[-1].id] = branch
         self._branch_of.update((message.id, branch) for message in messages)
+        for message in messages:
+            if message.metadata is not None and "rating" in message.metadata:
+                await self._rate(message)
+
+    async def _rate(self, message: Message) -> None:
+        """Keeps what somebody thought of a message in the foreign program."""
+        given = (message.metadata or {})["rating"]
+        value = _THUMBS.get(given, given) if isinstance(given, str) else given
+        if not isinstance(value, int | float):
+            self._report.lose("rating that is no number", f"message {message.id!r}: {given!r}"[:120])
+            return
+        comment = (message.metadata or {}).get("rating_comment")
+        try:
+            await self._store.rate(self._given.id, message.id, value, by=self._user_id, comment=comment)
+        except MessageNotFound:
+            self._report.lose("rating of a deleted message", message.id)
 
     def _count_stored(self, messages: int) -> None:
         self._stored += messages
