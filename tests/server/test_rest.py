@@ -304,8 +304,8 @@ def test_search_finds_and_pages(api: Served) -> None:
     say(api, "c", "the red fox", "a blue bird", user_id="ada", title="Animals")
     say(api, "d", "red paint, red brush", user_id="bob")
     found = ok(api.post("/search", json={"query": "red"}))
-    assert [hit["conversation"]["id"] for hit in found["items"]] == ["d", "c"]
-    hit = found["items"][1]
+    assert [hit["conversation"]["id"] for hit in found["items"]] == ["c", "d"]
+    hit = found["items"][0]
     assert (hit["message"]["content"], hit["conversation"]["title"]) == ("the red fox", "Animals")
     start, end = hit["snippet"]["highlights"][0]
     assert hit["snippet"]["text"][start:end] == "red"
@@ -319,6 +319,17 @@ def test_search_finds_and_pages(api: Served) -> None:
     problem(api.post("/search", json=other), 400, "invalid")
     problem(api.post("/search", json={"query": "red", "branch": "main"}), 400, "invalid")
     assert ok(api.post("/search", json={"query": "red", "user_id": "nobody"}))["items"] == []
+    question = {"query": "which fox was red today", "match": "auto", "time": "auto", "around": 1}
+    asked = ok(api.post("/search", json=question))
+    assert asked["items"][0]["message"]["content"] == "the red fox"
+    assert [message["content"] for message in asked["items"][0]["passages"][0]["messages"]] == [
+        "the red fox",
+        "a blue bird",
+    ]
+    assert asked["period"]["text"] == "today"
+    grouped = ok(api.post("/search", json={"query": "red OR blue", "group_by": "conversation"}))
+    assert sorted(hit["conversation"]["id"] for hit in grouped["items"]) == ["c", "d"]
+    problem(api.post("/search", json={"query": "red", "around": 99}), 400, "invalid")
 
 
 # Records and blobs

@@ -33,11 +33,10 @@ def checked_around(around: object, group_by: Grouping | None, lookup: Lookup, cu
     checks.one_of(group_by, (None, "conversation"), "group_by")
     if group_by is not None and cursor is not None:
         raise ValidationError("group_by returns the best conversations at once: ask for a higher limit, not for a page")
-    if not isinstance(around, int) or isinstance(around, bool) or not 0 <= around <= MOST_AROUND:
-        raise ValidationError(f"around is {around!r}: it must be a number of messages from 0 to {MOST_AROUND}")
-    if around and lookup.all_branches:
+    size = checks.count(around, "around", MOST_AROUND, least=0)
+    if size and lookup.all_branches:
         raise ValidationError("around reads one branch: give branch, not all_branches")
-    return around
+    return size
 
 
 def narrowed(lookup: Lookup, text: str, context: Context, how: How, limits: Limits) -> tuple[Lookup, Period] | None:
