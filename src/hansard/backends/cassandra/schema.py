@@ -25,6 +25,8 @@ _LEDGER = (
 )
 """The id is fixed, so that processes that make the table at once, through different nodes, make the same one."""
 _SETTINGS = "SELECT name, value FROM system_views.settings WHERE name IN ('commitlog_sync', 'paxos_variant')"
+_NOT_YET = ("does not exist", "Unknown CF", "unconfigured table")
+"""The answers of a node that does not know a new table yet."""
 _LOCK = "(lock)"
 _LOCK_SECONDS = 120
 
@@ -127,7 +129,8 @@ async def _execute(link: Link, cql: str, arguments: Sequence[str] = ()) -> list[
         try:
             return await link.execute(cql, arguments)
         except Unavailable as error:
-            if "does not exist" not in str(error) or time.monotonic() > give_up:
+            is_being_made = any(words in str(error) for words in _NOT_YET)
+            if not is_being_made or time.monotonic() > give_up:
                 raise
             await asyncio.sleep(0.1)
 
