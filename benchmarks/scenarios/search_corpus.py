@@ -54,6 +54,12 @@ def latin(number: int) -> str:
     return " ".join(text)
 
 
+def question() -> str:
+    """Returns ten words: nine that are common in the texts, and a rare one."""
+    words, _ = _vocabulary()
+    return " ".join([*(words[rank] for rank in (0, 1, 2, 3, 5, 8, 13, 21, 34)), "zanzibar"])
+
+
 def chinese(number: int) -> str:
     chance = random.Random(number)
     return "".join(chr(0x4E00 + int(chance.paretovariate(0.6)) % 3000) for _ in range(60))

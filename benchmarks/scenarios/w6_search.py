@@ -73,9 +73,21 @@ def searches(arena: Arena, url: str, blocking: sync.Store, raw: Raw) -> Iterator
                     BM25: partial(_slice, partial(raw.best, word, in_big=in_big)),
                 }
                 series = _timed(arena, calls_by_name, calls=1, rounds=arena.size(7, quick=3))
-                yield Judge(arena.roster, f"{title}, best", series).compare(OURS, BM25)
+                yield Judge(arena.roster, f"{title}, best", series).compare(OURS, BM25, 2.0)
+        yield _asked(arena, blocking, raw)
     finally:
         arena.run_async(store.close())
+
+
+def _asked(arena: Arena, store: sync.Store, raw: Raw) -> Comparison:
+    """A question of ten plain words, over everything."""
+    asked = search_corpus.question()
+    calls_by_name = {
+        OURS: partial(_slice, partial(store.search, asked, match="any", limit=20, token_cap=None)),
+        BM25: partial(_slice, partial(raw.best, " OR ".join(asked.split()), in_big=False)),
+    }
+    series = _timed(arena, calls_by_name, calls=1, rounds=arena.size(7, quick=3))
+    return Judge(arena.roster, f"{TITLE}, a question of ten words, best", series).compare(OURS, BM25, 3.0)
 
 
 async def _opened(url: str) -> Store:

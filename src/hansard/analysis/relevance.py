@@ -159,7 +159,11 @@ class _Search:
 
         Then only the messages around the best are read, for the remaining clauses.
         """
-        among = await self.found.run(lambda: self._still_possible(sum(1 << at for at in rest)))
+        others = sum(1 << at for at in rest)
+        read = (1 << len(self.clauses)) - 1 - others
+        if len(self.has) < self.limit or self.scorer.most(read) <= self.scorer.most(others):
+            return False
+        among = await self.found.run(lambda: self._still_possible(others))
         around = {key + step for key in among or () for step in range(-len(NEAR), len(NEAR) + 1)}
         if among is None or len(around) > _READ:
             return False

@@ -372,11 +372,24 @@ def test_more_messages_of_a_second_than_fit_are_found_in_order(tmp_path: Path) -
     odd = [datetime(1960, 1, 1, tzinfo=UTC), datetime(2400, 1, 1, tzinfo=UTC)]
     with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=off") as opened:
         for number in range(3):
-            opened.append(f"c{number}", [Message("user", "word", created_at=start)] * 900)
+            opened.append(f"c{number}", [Message("user", "word", created_at=start)] * 3000)
             opened.search("word")
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            assert raw.execute("SELECT lag FROM search_state").fetchone() == (0,)
         opened.append("late", Message("user", "word", created_at=start + timedelta(seconds=2)))
         hits = opened.search("word", order="newest", limit=1)
         assert hits[0].conversation.id == "late"
+        until = start + timedelta(seconds=1)
+        assert len(opened.search("word", until=until, limit=100, token_cap=None)) == 100
+        seen: set[str] = set()
+        cursor = None
+        while len(seen) < 9000:
+            page = opened.search("word", order="newest", until=until, limit=100, token_cap=None, cursor=cursor)
+            seen |= {hit.message.id for hit in page}
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert len(seen) == 9000
         for time in odd:
             opened.append("odd", Message("user", "word", created_at=time))
         newest = opened.search("word", order="newest", limit=3)

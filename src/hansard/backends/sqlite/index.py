@@ -31,9 +31,9 @@ SHORT_PASS = 200
 """Messages of one pass when idle: a caller that arrives meanwhile waits for that long."""
 LONG_PASS = 5000
 """Messages of one pass when a caller waits for the index: fewer and larger passes cost less."""
-_TENANT_SHIFT = 43
+_TENANT_SHIFT = 45
 _ENTRY_MASK = (1 << _TENANT_SHIFT) - 1
-_SLOT_BITS = 10
+_SLOT_BITS = 12
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
 _SECOND = 20
 """Bits of the microseconds in a slot, which is about a second. There are slots until the year 2255."""
@@ -64,6 +64,11 @@ class IndexState(Struct, frozen=True, gc=False):
     def tail(self) -> int:
         """Returns an upper bound of the number of messages that are not indexed yet."""
         return max(0, (self.last or 0) - self.indexed)
+
+    @property
+    def moved(self) -> int:
+        """Returns how far behind its time the slot of an entry may be. It is stored as `latest`."""
+        return max(0, self.latest)
 
     @property
     def is_ours(self) -> bool:
@@ -128,7 +133,7 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     entries, listed, places = [], [], []
     here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
     tenants = {tenant: _tenant(writer, tenant) for tenant in {row[1] for row in here}}
-    slots = _Slots(writer, state.lag)
+    slots = _Slots(writer, state.lag, state.moved)
     owner = lru_cache(64)(owner_terms)
     for row in sorted(here, key=itemgetter(-2)):
         _, tenant, user_id, conversation, key, *_, created_at, _ = row
@@ -141,7 +146,7 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     writer.connection.executemany(QUERIES["add_search_entry"], sorted(entries))
     writer.connection.executemany(QUERIES["list_search_entry"], sorted(listed))
     writer.connection.executemany(QUERIES["add_search_place"], sorted(places))
-    writer.run("save_search_state", VERSION, found[-1][0], state.latest, slots.lag)
+    writer.run("save_search_state", VERSION, found[-1][0], slots.moved, slots.lag)
     writer.run("delete_indexed_rows", found[-1][0])
     left: int = (state.last or 0) - found[-1][0]
     return max(0, left)
@@ -150,8 +155,9 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
 class _Slots:
     """Numbers for new entries, in the order of time: a slot holds those of a second, and what did not fit before."""
 
-    def __init__(self, writer: SqliteWriter, lag: int) -> None:
+    def __init__(self, writer: SqliteWriter, lag: int, moved: int) -> None:
         self.lag = lag
+        self.moved = moved
         self._writer = writer
         self._free: dict[int, tuple[int, int]] = {}
         """The next number of each slot, and the time of its newest message."""
@@ -165,12 +171,20 @@ class _Slots:
             slot = self._next[first] = self._next.get(slot, slot + 1)
         number, newest = free
         self._free[slot] = number + 1, max(newest, created_at)
-        self.lag = max(self.lag, newest - created_at)
         if not 0 <= created_at >> _SECOND < _LAST_SLOT:
-            self.lag = _ALWAYS
-        elif slot > first:
-            self.lag = max(self.lag, _end_of(slot) - created_at)
+            self.lag = self.moved = _ALWAYS
+        elif slot == first:
+            self.lag = max(self.lag, newest - created_at)
+        else:
+            self._note_moved(created_at, slot, newest if number else self._free_in(slot - 1)[1])
         return slot << _SLOT_BITS | number
+
+    def _note_moved(self, created_at: int, slot: int, newest_before: int) -> None:
+        """Notes the lag of an entry in a later slot than its own: none if the one before it is not newer."""
+        late = _end_of(slot) - created_at
+        self.moved = max(self.moved, late)
+        if newest_before > created_at:
+            self.lag = max(self.lag, min(self.lag + newest_before - created_at, late))
 
     def _free_in(self, slot: int) -> tuple[int, int]:
         if slot not in self._free:
@@ -194,11 +208,11 @@ def _end_of(slot: int) -> int:
     return ((slot & (_ENTRY_MASK >> _SLOT_BITS)) + 1) << _SECOND
 
 
-def narrowed(between: tuple[int, int], since: int | None, until: int | None, lag: int) -> tuple[int, int]:
+def narrowed(between: tuple[int, int], since: int | None, until: int | None, moved: int) -> tuple[int, int]:
     """Returns the part of a tenant's entries that has every message from `since` to `until`."""
     first, last = between
-    if until is not None and until + lag < _LAST_SLOT << _SECOND:
-        last = first | _slot(until + lag) << _SLOT_BITS | _SLOT_MASK
+    if until is not None and until + moved < _LAST_SLOT << _SECOND:
+        last = first | _slot(until + moved) << _SLOT_BITS | _SLOT_MASK
     if since is not None:
         first |= _slot(since) << _SLOT_BITS
     return first, last
@@ -244,7 +258,7 @@ def empty(writer: SqliteWriter) -> None:
     writer.run("empty_search_entries")
     writer.run("empty_search_rows")
     writer.run("refill_search_rows")
-    writer.run("save_search_state", VERSION, 0, -(1 << 63) + 1, 0)
+    writer.run("save_search_state", VERSION, 0, 0, 0)
     writer.run("set_unclean", 0)
 
 

@@ -156,7 +156,7 @@ CREATE TABLE usage (
 ) STRICT, WITHOUT ROWID;
 
 -- The search index. Every message gets a row in search_rows when it arrives, and loses it when it is indexed; the last
--- row stays, so that no number is used twice. An entry is `tenant << 43 | seconds << 10 | n`, so that a tenant is a range
+-- row stays, so that no number is used twice. An entry is `tenant << 45 | seconds << 12 | n`, so that a tenant is a range
 -- and the newest have the highest numbers, whenever they arrive.
 -- `search` keeps no text: only terms (see hansard.analysis) and, in `owner`, the conversation and the user.
 CREATE TABLE search_rows (
@@ -182,8 +182,8 @@ CREATE TABLE search_tenants (
     tenant TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- One row. `version` of the analysis; `latest` is no longer used; `lag` is how much newer than a higher entry a lower one
--- may be; `unclean` is 1 while deleted terms may still lie in old segments of `search`.
+-- One row. `version` of the analysis; `latest` is how far behind its time the slot of an entry may be, and `lag` how
+-- much newer than a higher entry a lower one may be; `unclean` is 1 while deleted terms may still lie in old segments of `search`.
 CREATE TABLE search_state (
     one INTEGER PRIMARY KEY,
     version INTEGER NOT NULL,

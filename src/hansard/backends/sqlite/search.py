@@ -218,7 +218,7 @@ class SqliteSearch:
         until = None if lookup.until is None else to_micros(lookup.until)
         if lookup.below is not None:
             until = lookup.below[0] if until is None else min(until, lookup.below[0])
-        return index.narrowed(between, since, until, self.state.lag)
+        return index.narrowed(between, since, until, self.state.moved)
 
     def owner(self) -> str | None:
         """Returns the term of every entry of the owner; None for the whole tenant."""
