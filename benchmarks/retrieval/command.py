@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--beam", type=Path, metavar="FOLDER", help="a folder of BEAM, such as chats/100K")
     parser.add_argument("--embedder", metavar="NAME", help="as in `hansard search`; without it, by words alone")
     parser.add_argument("--url", default="sqlite:///{path}.db", help="the store; {path} becomes a fresh file name")
-    parser.add_argument("--match", default="any", help="how words match (any)")
+    parser.add_argument("--match", default="auto", help="how words match: all, any or auto (the default)")
     parser.add_argument("--kinds", action="store_true", help="show the recall of each kind of question, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result, too")
     return parser
