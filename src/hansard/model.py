@@ -104,7 +104,7 @@ class Rating(Struct, frozen=True, omit_defaults=True, gc=False):
     value: int | float
     """On a scale of your own: 1 and -1 for thumbs, or 1 to 5 for stars."""
     by: str | None = None
-    """The user who gave it; None if nobody said."""
+    """The user who gave it; None if that is not known."""
     comment: str | None = None
     created_at: datetime | None = None
     """When it was given; None if that is not known, as in imported history."""
@@ -256,6 +256,30 @@ class Record(Struct, frozen=True, gc=False):
     updated_at: datetime = NOT_YET
     expires_at: datetime | None = None
     conversation_id: str | None = None
+
+
+class Share(Struct, frozen=True):
+    """A read-only snapshot of a branch, which anybody with its token may read."""
+
+    id: str
+    conversation_id: str
+    branch: str
+    version: int
+    """The version of the conversation that it shows."""
+    message_count: int
+    created_at: datetime
+    expires_at: datetime | None = None
+    redacted: bool = False
+    token: str | None = None
+    """Only in the answer of `share`: the store keeps a hash of it."""
+
+
+class SharedConversation(Struct, frozen=True):
+    """What a share shows: the title and the messages, without ids of users, metadata, ratings or usage."""
+
+    title: str | None
+    shared_at: datetime
+    messages: list[Message]
 
 
 class Blob(Struct, frozen=True):

@@ -219,6 +219,11 @@ class Store(_Blocking, Accessors):
     add_member = blocking(_async.Store.add_member)
     remove_member = blocking(_async.Store.remove_member)
 
+    share = blocking(_async.Store.share)
+    list_shares = blocking(_async.Store.list_shares)
+    unshare = blocking(_async.Store.unshare)
+    open_share = blocking(_async.Store.open_share)
+
     rate = blocking(_async.Store.rate)
     remove_rating = blocking(_async.Store.remove_rating)
     add_label = blocking(_async.Store.add_label)

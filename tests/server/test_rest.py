@@ -504,6 +504,7 @@ ELSEWHERE = {
         for name in ("anthropic_messages", "gemini_contents", "langchain_messages", "openai_input", "openai_responses")
     },
     "Store.append_message": "append_messages with one message",
+    "Store.open_share": "GET /s/{token}, which needs no key and is no part of the API",
     "Store.backup": "a file on the server is for its operator: `hansard backup`",
     "Store.copy_to": "export and import",
     "Store.watch": "the live tail",
@@ -556,6 +557,8 @@ OTHERWISE = {
     "time_window": "`time_window_seconds`",
     "timeout": "`timeout_seconds`",
     "counter": "an object of Python",
+    "redact": "a function of Python",
+    "report": "an object of Python",
     "progress": "an object of Python",
     "summarizer": "by name, for `summarize`: a prompt only reads",
     "summary_timeout": "see `summarizer`",

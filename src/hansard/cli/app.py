@@ -30,6 +30,7 @@ from hansard.cli import (
     ratings,
     search,
     serve,
+    shares,
     show,
     tail,
     transfer,
@@ -66,6 +67,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
     "Writing": (edit.append, edit.delete, ratings.rate, ratings.label, members.member),
     "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
     "Coding agents": (collect.collect, collect.resume),
+    "Sharing": (shares.share, shares.shares, shares.unshare),
     "Serving": (serve.serve, serve.config, browse.open_, serve.demo, serve.mcp, serve.keys),
     "Maintenance": (
         *(admin.stats, admin.usage, admin.tenants, admin.check, admin.reindex, admin.upgrade),

@@ -47,6 +47,7 @@ from hansard.server.openai.wire_request import PREFIX as WIRE_PREFIX
 from hansard.server.relay_sessions import RelaySessions
 from hansard.server.rest.app import PREFIX, RestApi
 from hansard.server.settings import Settings
+from hansard.server.shares import SharePages
 from hansard.server.store_keys import StoreKeys
 from hansard.server.tail import Shutdown
 from hansard.server.tail_endpoint import WebSocketTail
@@ -193,6 +194,7 @@ def create_app(
             Route(_OPENAPI, _get_openapi),
             Route("/api/docs", _get_api_docs),
             Route("/metrics", _metrics_handler(auth, metrics, _StoreStats(store))),
+            Route("/s/{token}", SharePages(store).get),
             *_mcp(context),
         ],
         default=Site(context, model or _model(settings)),

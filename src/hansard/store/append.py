@@ -30,7 +30,7 @@ from hansard.model import (
     Status,
     Usage,
 )
-from hansard.store import checks, drafts, marks, read_query, vector_records
+from hansard.store import checks, drafts, marks, read_query, shares, vector_records
 from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.records import Delete, Put, Records, checked_writes
 
@@ -311,6 +311,8 @@ class AppendMethods(StorePart):
         async with vector_records.removal(self._backend, context, id) as removal:
             appended = await self._backend.replace_messages(context, id, replace)
             await removal.delete_missing()
+        with outcome_unknown_on_failure():
+            await shares.forget_removed(self._backend, context, id)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         return await self._whole(context, appended, made.blobs)

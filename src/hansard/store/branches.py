@@ -12,7 +12,7 @@ from hansard import ids, rules
 from hansard.contract.types import Context, ConversationChange, NewBranch
 from hansard.errors import Conflict, Unavailable, ValidationError
 from hansard.model import Branch, Conversation, Message, Receipt, Summary
-from hansard.store import checks, marks, vector_records
+from hansard.store import checks, marks, shares, vector_records
 from hansard.store.append import AppendMethods
 from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.messages import MessageMethods
@@ -95,6 +95,8 @@ class BranchMethods(StorePart):
         async with vector_records.removal(self._backend, context, id) as removal:
             receipt = await self._backend.delete_branch(context, id, name, expected)
             await removal.delete_missing()
+        with outcome_unknown_on_failure():
+            await shares.forget_removed(self._backend, context, id)
         return receipt
 
     async def fork(

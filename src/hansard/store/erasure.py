@@ -23,7 +23,7 @@ from hansard.contract.types import (
 )
 from hansard.errors import Conflict, ConversationNotFound, NotFound
 from hansard.model import Conversation, Receipt, to_micros
-from hansard.store import marks, vector_records
+from hansard.store import marks, shares, vector_records
 from hansard.store.core import View
 
 PurgeBy = Literal["last_message", "updated"]
@@ -62,6 +62,7 @@ async def _messages(view: View, context: Context, of: Participation) -> Receipt:
         remove = Remove("ids", tuple(of.message_ids))
         removed = await view.backend.remove_messages(context, of.conversation_id, remove)
         await removal.delete_vectors({message.seq for message in removed.messages})
+        await shares.forget_removed(view.backend, context, of.conversation_id)
         return removed.receipt
 
 

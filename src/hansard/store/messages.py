@@ -29,7 +29,7 @@ from hansard.model import (
     Status,
     Usage,
 )
-from hansard.store import checks, drafts, read_query, vector_records
+from hansard.store import checks, drafts, read_query, shares, vector_records
 from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.read_query import BlobMode
 
@@ -152,6 +152,8 @@ class MessageMethods(StorePart):
                 return Removed([], Receipt(at=context.now), 0)
             gone = None if remove.what == "all" else {message.seq for message in removed.messages}
             await removal.delete_vectors(gone)
+        with outcome_unknown_on_failure():
+            await shares.forget_removed(self._backend, context, id)
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, gone or ())
         return removed

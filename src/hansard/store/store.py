@@ -29,6 +29,7 @@ from hansard.store.prompts import PromptMethods
 from hansard.store.ratings import RatingMethods
 from hansard.store.records import Records
 from hansard.store.search import SearchMethods
+from hansard.store.shares import ShareMethods
 from hansard.store.titles import TitleWriter, first_words
 from hansard.store.transfers import TransferMethods
 
@@ -43,6 +44,7 @@ class Store(
     BranchMethods,
     RatingMethods,
     MemberMethods,
+    ShareMethods,
     PromptMethods,
     SearchMethods,
     LifecycleMethods,

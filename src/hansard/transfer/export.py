@@ -13,7 +13,7 @@ from hansard import codec, cursors, rules
 from hansard.contract.types import Context, ConversationQuery, Image, RecordQuery, Row, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import Conversation, Record, Summary, to_micros
-from hansard.store import marks, vector_records
+from hansard.store import marks, shares, vector_records
 from hansard.store.core import View
 from hansard.transfer.format import (
     BlobLine,
@@ -313,4 +313,4 @@ def _renumbered(branch: StoredBranch, numbers: dict[int, int]) -> StoredBranch:
 
 def _is_of_this_store(record: Record) -> bool:
     """Whether the record means nothing in another store."""
-    return vector_records.is_embedding_progress(record) or marks.is_index(record)
+    return vector_records.is_embedding_progress(record) or marks.is_index(record) or shares.is_share(record)

@@ -17,6 +17,7 @@ from hansard.server.rest import (
     ratings,
     records,
     search,
+    shares,
 )
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -25,6 +26,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *branches.routes,
     *ratings.routes,
     *members.routes,
+    *shares.routes,
     *prompts.routes,
     *search.routes,
     *records.routes,

@@ -27,6 +27,7 @@ from hansard.testing.contract.ratings import TestMarkFilters, TestRatings
 from hansard.testing.contract.records import TestAppendRecords, TestRecords, TestScans
 from hansard.testing.contract.restore import TestCopying
 from hansard.testing.contract.search import TestJudged, TestSearching
+from hansard.testing.contract.shares import TestShares
 from hansard.testing.contract.summaries import TestSummaries
 from hansard.testing.contract.usage import TestUsage
 from hansard.testing.contract.verbatim import TestVerbatim
@@ -73,6 +74,7 @@ __all__ = [
     "TestRollingSummaries",
     "TestScans",
     "TestSearching",
+    "TestShares",
     "TestStats",
     "TestSummaries",
     "TestTenants",

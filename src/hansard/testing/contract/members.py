@@ -125,7 +125,7 @@ class TestMembers(Contract):
         assert conversation is not None
         assert (conversation.title, conversation.members, conversation.labels) == (None, ("bob", "carl"), ())
 
-    def test_whoever_is_no_member_finds_nothing(self, store: Driver) -> None:
+    def test_a_user_who_is_no_member_finds_nothing(self, store: Driver) -> None:
         share(store)
         eve = store.user("eve")
         assert eve.get_conversation("ada's") is None
