@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "hansard"
-NOUNS = {"blocking", "listing", "meaning", "ranking", "settling", "tracing", "testing"}
+NOUNS = {"blocking", "listing", "ranking", "settling", "tracing", "testing"}
 """Names that end so and are nouns, or words of docs/glossary.md."""
 TWINS = {"Admin", "Blobs", "Records", "SearchTool", "Store"}
 """The blocking API has classes of the same names, in `sync.py`."""

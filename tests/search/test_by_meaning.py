@@ -19,7 +19,7 @@ import hansard
 from hansard import Message, Store, rules, sync
 from hansard.errors import FormatMismatch, Unavailable, Unsupported, ValidationError
 from hansard.search import Embedding, Hits, Spelling, vectors
-from hansard.store import embedder_task, meaning, vector_records
+from hansard.store import embedder_task, nearest_messages, vector_records
 
 MEANINGS = {
     "car": 0,
@@ -80,7 +80,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedder that fails is tried again soon. A search waits until all is embedded, however busy the machine is."""
-    monkeypatch.setattr(meaning, "_WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(nearest_messages, "_WAIT_SECONDS", PATIENCE)
     monkeypatch.setattr(embedder_task, "_FIRST_PAUSE", 0.01)
     monkeypatch.setattr(embedder_task, "_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(embedder_task, "PATIENCE", 0.2)
@@ -310,7 +310,7 @@ def test_a_search_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
         async with hansard.connect("memory://", embedder=model) as store:
             await store.append("c", Message("user", "An old car."))
             await store.embed()
-            monkeypatch.setattr(meaning, "_WAIT_SECONDS", 0.05)
+            monkeypatch.setattr(nearest_messages, "_WAIT_SECONDS", 0.05)
 
             async def slowly(texts: Sequence[str]) -> Sequence[Sequence[float]]:
                 if texts != ["vehicle"]:

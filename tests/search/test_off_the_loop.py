@@ -15,7 +15,7 @@ from hansard import Limits, Message, sync
 from hansard.analysis import relevance
 from hansard.errors import ValidationError
 from hansard.search import Spelling, scan
-from hansard.store import meaning
+from hansard.store import nearest_messages
 
 URLS = ("memory://", "file:///{}/store", "sqlite:///{}/store.db")
 MESSAGES = [Message("user", f"word{number} common text") for number in range(300)]
@@ -34,8 +34,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[threading.Thread]]
     for place, name in (
         (relevance._Scorer, "scores"),
         (scan._Scanned, "add"),
-        (meaning._Compared, "_take"),
-        (meaning, "_still_embedded"),
+        (nearest_messages._Compared, "_take"),
+        (nearest_messages, "_still_embedded"),
     ):
         monkeypatch.setattr(place, name, _noting(getattr(place, name), ran.setdefault(name, set())))
     return ran

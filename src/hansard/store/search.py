@@ -141,11 +141,11 @@ class SearchMethods(StorePart):
         With an embedder this also happens in the background. Call it where no event loop runs, or before closing a
         store. `Unavailable` if the embedder fails.
         """
-        from hansard.store import meaning
+        from hansard.store import nearest_messages
 
         if self._view.user is not None:
             raise Denied("messages are embedded for a whole tenant: use the store that this user's view was made from")
-        return await meaning.embeddings_of(self._view).complete(self._view.tenant)
+        return await nearest_messages.embeddings_of(self._view).complete(self._view.tenant)
 
     def search_tool(
         self,
@@ -163,7 +163,7 @@ class SearchMethods(StorePart):
         - `token_cap`: the most tokens in the texts of a result.
         """
         from hansard.search.tool import SearchTool
-        from hansard.store import meaning
+        from hansard.store import nearest_messages
 
         conversation = checks.optional_id(conversation_id, "conversation_id", self.limits)
         owner = self._owner(user_id)
@@ -171,7 +171,7 @@ class SearchMethods(StorePart):
             raise ValidationError("a search tool is fixed to a conversation or to a user: name one")
         cap = checks.count(token_cap, "token_cap")
         if checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode") not in (None, "words"):
-            meaning.embeddings_of(self._view)
+            nearest_messages.embeddings_of(self._view)
         how: SearchMode = mode or ("words" if self._view.embeddings is None else "hybrid")
 
         async def find(query: str, limit: int) -> Hits:

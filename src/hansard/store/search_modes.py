@@ -31,7 +31,7 @@ from hansard.errors import Unavailable, ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
 from hansard.search import Hit, Hits, fusion, scan
-from hansard.store import checks, marks, meaning, read_query
+from hansard.store import checks, marks, nearest_messages, read_query
 from hansard.store.core import View
 from hansard.store.read_query import BlobMode
 
@@ -154,22 +154,23 @@ async def best(view: View, context: Context, lookup: Lookup, cursor: str | None,
 async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the messages nearest in meaning."""
     scope = _cursor_scope("meaning", lookup)
-    found = await meaning.nearest(view, context, lookup, DEPTH)
+    found = await nearest_messages.nearest(view, context, lookup, DEPTH)
     return _page(found.found[:DEPTH], lookup, scope, cursor, cap, complete=found.complete)
 
 
 async def both(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the best by words and by meaning; if the embedder fails, by words."""
-    meaning.embeddings_of(view)
+    nearest_messages.embeddings_of(view)
     query = shortened(lookup.query, view.limits.query_terms)
-    ranking = await _rank(view, context, structs.replace(lookup, query=query, limit=DEPTH))
+    is_question = len(query.wanted) >= QUESTION
+    ranking = await _rank(view, context, structs.replace(lookup, query=query, limit=DEPTH, neighbours=is_question))
     by_words = ranking.found
     matches = {_key(each.match): each.match for each in by_words}
     try:
-        near = await meaning.nearest(view, context, lookup, DEPTH, matches.keys())
+        near = await nearest_messages.nearest(view, context, lookup, DEPTH, matches.keys())
     except Unavailable as error:
         logger.warning("searched by words alone: %s", error)
-        near = meaning.Nearest([], 0.0, False)
+        near = nearest_messages.Nearest([], 0.0, False)
     matches |= {_key(match): match for _, match in near.found}
     combined = fusion.fused(
         {_key(each.match): each.score for each in by_words},
@@ -182,7 +183,7 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     return _page(found, lookup, _cursor_scope("hybrid", lookup), cursor, cap, complete=complete)
 
 
-def _key(match: Match) -> meaning.Key:
+def _key(match: Match) -> nearest_messages.Key:
     return match.conversation.id, match.message.id
 
 

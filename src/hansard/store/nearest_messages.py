@@ -71,7 +71,7 @@ async def nearest(view: View, context: Context, lookup: Lookup, wanted: int, als
     return Nearest(found, compared.usual, is_done and has_all)
 
 
-class NearCandidate(Struct, frozen=True, order=True):
+class NearMessage(Struct, frozen=True, order=True):
     """A message and its score with all its neighbours."""
 
     score: float
@@ -89,9 +89,9 @@ class _Compared:
         self._conversations: dict[str, Conversation] = {}
         self._rows: dict[str, dict[int, Similar]] = {}
         self._sum = 0.0
-        self.best: list[NearCandidate] = []
+        self.best: list[NearMessage] = []
         self.seen = 0
-        self._wanted: list[NearCandidate] = []
+        self._wanted: list[NearMessage] = []
         """Those of `also`."""
 
     @property
@@ -118,7 +118,7 @@ class _Compared:
         self._sum += sum(owns)
         self.seen += len(usable)
         around = {} if self._lookup.all_branches else here
-        made = [NearCandidate(similarity.score(each, around), id, each.seq) for each in here.values()]
+        made = [NearMessage(similarity.score(each, around), id, each.seq) for each in here.values()]
         self._wanted += [each for each in made if (id, here[each.seq].id) in self._also]
         for each in made:
             if each.score > 0:
@@ -127,7 +127,7 @@ class _Compared:
     async def nearest(self, view: View, context: Context, wanted: int) -> list[tuple[float, Match]]:
         """Returns the best that are still stored and pass the filters, scored with the neighbours that do, too."""
         stored = _StoredMessages(view, context, self._lookup, self._rows)
-        found: dict[NearCandidate, tuple[float, Match]] = {}
+        found: dict[NearMessage, tuple[float, Match]] = {}
         best = sorted(self.best, reverse=True)
         for at in range(0, len(best), _BATCH):
             if len(found) >= wanted:
@@ -139,7 +139,7 @@ class _Compared:
             found[each] = self._scored(each, message, stored)
         return sorted(found.values(), key=lambda pair: (-pair[0], [-each for each in pair[1].position[:2]]))
 
-    def _scored(self, each: NearCandidate, message: Message, stored: _StoredMessages) -> tuple[float, Match]:
+    def _scored(self, each: NearMessage, message: Message, stored: _StoredMessages) -> tuple[float, Match]:
         here = self._rows[each.conversation_id]
         around = {} if self._lookup.all_branches else here
         score = similarity.score(here[each.seq], around, stored.present(each.conversation_id))
@@ -171,7 +171,7 @@ class _StoredMessages:
     def present(self, id: str) -> Collection[int]:
         return self._found.get(id, {})
 
-    async def those_of(self, candidates: Sequence[NearCandidate]) -> AsyncIterator[tuple[NearCandidate, Message]]:
+    async def those_of(self, candidates: Sequence[NearMessage]) -> AsyncIterator[tuple[NearMessage, Message]]:
         """Yields the candidates whose messages are searched; reads their neighbours with them."""
         wanted: dict[str, set[int]] = {}
         for each in candidates:
