@@ -14,9 +14,11 @@ from typing import TypeVar
 K = TypeVar("K", bound=Hashable)
 
 EVEN = 4 / 9
-"""The share of the query's weight in the best message by words at which both halves weigh the same: about the median
-over questions that people ask. Words weigh in proportion to it: if they match more, they name the very thing; if they
-match less, they are the small words of any question."""
+"""The share of the query's weight in the best message by words at which both halves weigh the same.
+
+Chosen among ten formulas on the development sets, near the median on LoCoMo (0.47; it is 0.25 and 0.14 on two others).
+Words weigh in proportion to it: if they match more, they name the very thing; if less, they are small words.
+"""
 
 
 def fused(words: Mapping[K, float], covered: float, meaning: Mapping[K, float], usual: float) -> list[tuple[float, K]]:
