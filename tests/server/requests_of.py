@@ -27,6 +27,7 @@ PLACES = {
     "file_name": "chats.csv",
     "id": ID,
     "label": SECRET,
+    "share_id": "share_x",
 }
 """Values that name data behind the wall, by parameter."""
 
