@@ -40,10 +40,10 @@ class TestAuto:
 
     def test_common_words_weigh_little_in_any_language(self, store: sync.Store) -> None:
         for number in range(20):
-            spread(store, f"c{number}", "was hat sie über das wetter gesagt")
-        spread(store, "d", "der leuchtturm ist rot")
-        hits = store.search("was hat sie über den leuchtturm gesagt", match="auto", limit=3)
-        assert hits[0].message.text == "der leuchtturm ist rot"
+            spread(store, f"c{number}", "was wurde über das wetter gesagt")
+        spread(store, "d", "der rote leuchtturm")
+        hits = store.search("was wurde über den leuchtturm gesagt", match="auto", limit=3)
+        assert hits[0].message.text == "der rote leuchtturm"
 
     def test_a_number_or_a_quoted_phrase_weighs_more_than_words_as_rare(self, store: sync.Store) -> None:
         for name, text in {"a": "order 4711", "b": "order lamp", "c": "red lamp shade", "d": "lamp red shade"}.items():
