@@ -17,7 +17,7 @@ from hansard.contract.backend import Capabilities
 from hansard.contract.types import Context, Participation, RecordWrite
 from hansard.errors import Conflict, Corrupt, Unavailable, Unsupported
 from hansard.model import Record
-from hansard.search import Embedding
+from hansard.search import Embedding, vectors
 from hansard.store import vector_records
 
 
@@ -40,7 +40,7 @@ class TestRemoval:
             async with hansard.connect("memory://", embedder=EMBEDDER) as store:
                 await store.append("c", [Message("user", "one", id="m1"), Message("user", "two", id="m2")])
                 await store.embed()
-                place = ((*vector_records.VECTORS, "c", "ones"), vector_records.key_of(0))
+                place = ((*vector_records.VECTORS, "c", vectors.identity(EMBEDDER)), vector_records.key_of(0))
                 whole = await store.records.get(*place)
                 assert whole is not None
                 await store.records.put(*place, b"odd", conversation_id="c")

@@ -169,7 +169,10 @@ GOOD: dict[str, Callable[[], Any]] = {
     "tenant": lambda: "acme",
     "namespace": lambda: ["n"],
     "key": lambda: "k",
-    "value": lambda: {"a": 1},
+    "value": lambda: 1,
+    "label": lambda: "urgent",
+    "share_id": lambda: "share_1",
+    "token": lambda: "t" * 43,
     "keys": lambda: [(["n"], "k")],
     "batch": lambda: [Put(["n"], "k", 1)],
     "sha256": lambda: "0" * 64,
@@ -266,7 +269,7 @@ async def _first(iterator: AsyncIterator[Any]) -> list[Any]:
     return found
 
 
-_OURS = re.compile(r"(msg|conv|branch)_[0-9A-Za-z]+|\d{4}-\d\d-\d\dT[^\"']*|cursor:[^\"']*|[0-9a-f]{64}")
+_OURS = re.compile(r"(msg|conv|branch|share)_[0-9A-Za-z]+|\d{4}-\d\d-\d\dT[^\"']*|cursor:[^\"']*|[0-9a-f]{64}")
 _DIFFERS = {
     "physically_gone",
     "bytes",
@@ -277,21 +280,24 @@ _DIFFERS = {
     "search",
     "at",
     "backend",
+    "token",
 }
 _UNLIKE = {"backup", "check", "reindex"}
 """Methods that write a file of the same name, or report progress in their own steps."""
 
 _REFUSED = {
+    ("", "add_member"),
     ("", "backup"),
     ("", "copy_to"),
     ("", "embed"),
     ("", "import_"),
+    ("", "open_share"),
     ("", "search_tool"),
     ("admin", "copy_to"),
     ("admin", "vacuum"),
     ("blobs", "get"),
 }
-"""Methods that need more than good arguments: another store, a file, an embedder, a blob."""
+"""Methods that need more than good arguments: another store, a file, an embedder, a share, a blob, a user who is not the owner."""
 
 
 def plain(value: Any) -> Any:
