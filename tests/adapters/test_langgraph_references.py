@@ -330,6 +330,7 @@ async def upgraded(url: str) -> int:
 
 
 async def test_a_thread_of_an_older_version_asks_for_the_upgrade(golden: str) -> None:
+    await (await open_backend(golden, upgrade=True)).close()  # of the storage, not of the checkpoints
     async with hansard.connect(golden) as store:
         saver = store.langgraph_checkpointer
         with pytest.raises(FormatMismatch, match="run `hansard upgrade`") as raised:

@@ -26,7 +26,7 @@ PLACES = {
     "sha256": "a" * 64,
     "file_name": "chats.csv",
     "id": ID,
-    "label": SECRET,
+    "label": "theirs",
     "share_id": "share_x",
 }
 """Values that name data behind the wall, by parameter."""
