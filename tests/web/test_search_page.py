@@ -60,7 +60,9 @@ def test_filters_narrow_the_list(talks: Site) -> None:
 def test_a_range_of_days_narrows_the_list(site: Site) -> None:
     start = datetime(2026, 1, 1, 12, tzinfo=UTC)
     for number in range(90):
-        site.store.append(f"d{number:02}", [Message("user", "a day", created_at=start + timedelta(hours=6 * number))])
+        site.store.append(
+            f"d{number:02}", [Message("user", f"d{number:02}", created_at=start + timedelta(hours=6 * number))]
+        )
     page = site.get("/conversations?since=2026-01-05&until=2026-01-14")
     seen = titles(page)
     assert [link.words for link in page.tree.one("nav", "pager").all("a")] == ["Older →"]
@@ -93,7 +95,9 @@ def test_the_list_is_searched_by_words_titles_and_ids(talks: Site) -> None:
 def test_a_range_that_ends_with_a_page_has_no_link_to_an_empty_one(site: Site) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(80):
-        site.store.append(f"d{number:02}", [Message("user", "x", created_at=start + timedelta(hours=number))])
+        site.store.append(
+            f"d{number:02}", [Message("user", f"d{number:02}", created_at=start + timedelta(hours=number))]
+        )
     # The second day has 24 and the third 24: together with two of the fourth, two pages that are full.
     page = site.get("/conversations?since=2026-01-02&until=2026-01-03")
     assert len(titles(page)) == 25
@@ -143,6 +147,35 @@ def test_matching_titles_do_not_hide_matching_messages(site: Site) -> None:
     assert titles(site.piece("/conversations?q=lighthouse"))[-1] == "The coast"
 
 
+def test_a_conversation_without_a_title_is_headed_by_the_first_words_of_its_user(site: Site) -> None:
+    first = [Message("system", "Be brief."), Message("user", "**Where** is my parcel?\nIt is late.")]
+    site.store.append("d73c16cd", [*first, *(Message("assistant", f"Answer {number}") for number in range(6))])
+    row = site.get("/conversations").tree.one("a", "row")
+    assert row.one("span", "row-title").words == "Where is my parcel?"
+    assert row.one("span", "row-text").words == "Answer 5"
+    assert row.one("code", "id").words == "d73c16cd"
+    page = site.get("/c/d73c16cd")
+    assert page.tree.one("h1").words == "Where is my parcel?"
+    assert page.tree.one("title").words == "Where is my parcel? · Hansard"
+    assert "d73c16cd" in page.main.one("p", "facts-line").words
+    assert "Where is my parcel?" in site.get("/c/d73c16cd/why").tree.one("p", "crumbs").words
+    assert titles(site.get("/search?q=answer"))[0] == "Where is my parcel?"
+
+
+def test_without_a_title_and_words_of_a_user_the_id_is_the_heading(site: Site) -> None:
+    late = [*(Message("assistant", f"Answer {number}") for number in range(5)), Message("user", "Too late")]
+    site.store.append("answers", late)
+    site.store.create_conversation("empty")
+    site.store.append("once", [Message("user", "Only this")])
+    page = site.get("/conversations")
+    assert titles(page) == ["Only this", "empty", "answers"]
+    once, empty, answers = page.tree.all("a", "row")
+    assert not once.all("span", "row-text")  # the heading says the same
+    assert empty.one("span", "row-text").words == "—"
+    assert not answers.all("code", "id")
+    assert answers.one("span", "row-text").words == "Too late"
+
+
 def test_a_line_of_the_list_shows_preview_count_and_agent(sample: Site) -> None:
     row = next(row for row in sample.get("/conversations").tree.all("a", "row") if "Launch team" in row.words)
     assert "Four of them offered to: kim, ola, 美咲 and Raúl." in row.words
@@ -176,6 +209,7 @@ def test_search_orders_filters_and_pages(site: Site) -> None:
             f"c{number}",
             [Message("user" if number % 2 else "assistant", words, created_at=start + timedelta(days=number))],
             user_id="ann" if number < 40 else "ben",
+            title=f"c{number}",
         )
     newest = site.get("/search?q=lantern&order=newest")
     assert titles(newest) == [f"c{number}" for number in range(44, 24, -1)]
@@ -314,8 +348,8 @@ def test_search_by_meaning_where_the_server_embeds(tmp_path: Path) -> None:
         assert refused.status == 501
     settings = Settings(embedder="hansard.search.embedders:Spelling")
     with sited(f"sqlite:///{tmp_path}/b.db", settings) as site:
-        site.store.append("parcel", Message("user", "The shipment is late."))
-        site.store.append("garden", Message("user", "Roses want water."))
+        site.store.append("parcel", Message("user", "The shipment is late."), title="parcel")
+        site.store.append("garden", Message("user", "Roses want water."), title="garden")
         for mode in ("meaning", "hybrid"):
             assert titles(site.get(f"/search?q=When+was+it+shipped&mode={mode}"))[0] == "parcel"
         assert titles(site.get("/search?q=When+was+it+shipped&mode=words")) == []

@@ -14,7 +14,7 @@ from msgspec import Struct
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
 from hansard.server.endpoints import HttpResponse, Id, NoQuery
-from hansard.server.web import branch_path, markup, transcript
+from hansard.server.web import branch_path, headings, markup, transcript
 from hansard.server.web.links import segment
 from hansard.server.web.page_request import PAGE_HEADERS, SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.transcript import TranscriptContext
@@ -56,8 +56,11 @@ class MessageSlice(Struct, frozen=True):
 async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpResponse:
     """A conversation: its end, or a part around a message."""
     conversation = await request.conversation()
-    shown_slice, branches, summaries = await asyncio.gather(
-        _slice(request), _branches(request), request.store.list_summaries(conversation.id)
+    shown_slice, branches, summaries, heading = await asyncio.gather(
+        _slice(request),
+        _branches(request),
+        request.store.list_summaries(conversation.id),
+        headings.heading_of(request.store, conversation),
     )
     shown = shown_slice.branch or conversation.branch
     base = base_of(request, conversation)
@@ -67,6 +70,7 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
     )
     values: dict[str, Any] = {
         "conversation": conversation,
+        "heading": heading,
         "base": base,
         "shown": shown,
         "shown_slice": shown_slice,
@@ -76,7 +80,7 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
         made = await transcript.render_off_loop(shown_slice.messages, make)
         return request.render_fragment("message_slice.html", transcript=made, **values, **_ends(shown_slice))
     inside = await _content(request, transcript_context, values)
-    return request.render_around("conversations", conversation.title or conversation.id, inside)
+    return request.render_around("conversations", heading, inside)
 
 
 async def _content(
@@ -101,7 +105,7 @@ async def _content(
         }
         return markup.render("conversation.html", **values, **more, **made, **_ends(shown_slice))
 
-    where = (values["shown"], shown_slice.branch, shown_slice.has_older, shown_slice.has_newer)
+    where = (values["heading"], values["shown"], shown_slice.branch, shown_slice.has_older, shown_slice.has_newer)
     shown = ("conversation", transcript_context, where, more, list(messages))
     return await transcript.render_off_loop(messages, partial(markup.cached, shown, write))
 

@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from hansard import cursors
 from hansard.errors import Unsupported, ValidationError
-from hansard.model import Conversation, ConversationSort, Message, Page
+from hansard.model import Conversation, ConversationSort, Messages, Page
 from hansard.rendering.markdown import bare
 from hansard.search.hits import Snippet
 from hansard.server.endpoints import HttpResponse, Id
-from hansard.server.web import content
+from hansard.server.web import content, headings
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 
 routes = PageRoutes()
@@ -55,8 +55,9 @@ class ConversationRow(Struct, frozen=True):
     """A row of the list."""
 
     conversation: Conversation
-    title: str
+    heading: str
     preview: Markup | str
+    """The newest words, or what a search has found; empty if the heading says the same."""
     people: list[str]
     is_live: bool
     at: datetime
@@ -145,18 +146,20 @@ async def newest(request: PageRequest[Any, Any], limit: int) -> list[Conversatio
 
 async def rows(request: PageRequest[Any, Any], conversations: Sequence[Conversation]) -> list[ConversationRow]:
     """Returns rows for conversations, with a preview of each."""
-    ends = await asyncio.gather(*(_end(request, each) for each in conversations))
-    return [_row(each, end) for each, end in zip(conversations, ends, strict=True)]
+    return await asyncio.gather(*(_row(request, each) for each in conversations))
 
 
-async def _end(request: PageRequest[Any, Any], conversation: Conversation) -> list[Message]:
-    if not conversation.message_count:
-        return []
-    return await request.store.get_messages(conversation.id, last=_PREVIEW_MESSAGES, blobs="refs")
-
-
-def _row(conversation: Conversation, end: Sequence[Message], found: Markup | None = None) -> ConversationRow:
+async def _row(
+    request: PageRequest[Any, Any], conversation: Conversation, found: Markup | None = None
+) -> ConversationRow:
+    end = await _end(request, conversation)
+    if end.has_more:
+        heading = await headings.heading_of(request.store, conversation)
+    else:
+        heading = headings.heading_from(conversation, end)
     preview: Markup | str = content.preview(end) if found is None else found
+    if preview == heading:
+        preview = ""
     known = (conversation.user_id, conversation.agent_id)
     people = dict.fromkeys(
         each.participant.display_name or each.participant.id
@@ -165,11 +168,13 @@ def _row(conversation: Conversation, end: Sequence[Message], found: Markup | Non
     )
     is_live = any(each.status == "in_progress" for each in end)
     at = conversation.last_message_at or conversation.created_at
-    return ConversationRow(conversation, title_of(conversation), preview, list(people)[:3], is_live, at)
+    return ConversationRow(conversation, heading, preview, list(people)[:3], is_live, at)
 
 
-def title_of(conversation: Conversation) -> str:
-    return conversation.title or conversation.id
+async def _end(request: PageRequest[Any, Any], conversation: Conversation) -> Messages:
+    if not conversation.message_count:
+        return Messages()
+    return await request.store.get_messages(conversation.id, last=_PREVIEW_MESSAGES, blobs="refs")
 
 
 def _filters(query: ConversationPageQuery) -> dict[str, Any]:
@@ -219,8 +224,7 @@ async def _matches(
         found = _unique([*exact, *titles.found, *by_content], request.query)
     else:
         found = _unique(titles.found, request.query)
-    ends = await asyncio.gather(*(_end(request, conversation) for conversation, _ in found))
-    return [_row(conversation, end, snippet) for (conversation, snippet), end in zip(found, ends, strict=True)], titles
+    return await asyncio.gather(*(_row(request, conversation, snippet) for conversation, snippet in found)), titles
 
 
 def _unique(findings: Sequence[ConversationMatch], query: ConversationPageQuery) -> list[ConversationMatch]:

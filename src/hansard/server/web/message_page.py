@@ -16,7 +16,7 @@ from hansard.executor import run_in_thread
 from hansard.formats.parts import Media, split_data_url
 from hansard.rendering import highlight
 from hansard.server.endpoints import HttpResponse, NoQuery
-from hansard.server.web import content, transcript
+from hansard.server.web import content, headings, transcript
 from hansard.server.web.conversation import ONE, MessageSlice, base_of, neighbours_of
 from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.transcript import TranscriptContext
@@ -56,6 +56,7 @@ async def see_message(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
         "message.html",
         html=html,
         message=message,
+        heading=await headings.heading_of(request.store, conversation),
         conversation=conversation,
         base=base,
         raw=Markup(highlight.json(raw[: content.MOST])),

@@ -12,7 +12,7 @@ from hansard.assembly.explanation import Decision, Prompt
 from hansard.model import Conversation, Message, MessageScope
 from hansard.rendering import highlight
 from hansard.server.endpoints import HttpResponse, Id
-from hansard.server.web import charts, content, markup
+from hansard.server.web import charts, content, headings, markup
 from hansard.server.web.conversation import ONE, base_of
 from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 
@@ -72,7 +72,8 @@ async def see_why(request: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
     if request.wants_fragment:
         return request.render_fragment("fragment.html", inside=result)
     agents = sorted({each.participant.id for each in messages.values() if each.participant and _is_agent(each)})
-    values: dict[str, Any] = {"q": request.query, "base": base, "conversation": conversation, "result": result}
+    heading = await headings.heading_of(request.store, conversation)
+    values: dict[str, Any] = {"q": request.query, "base": base, "heading": heading, "result": result}
     return request.render("prompt_explanation.html", agents=agents, formats=FORMATS, **values)
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
 from hansard.server.endpoints import HttpResponse, Id
-from hansard.server.web import content, conversations, fragments, markup
+from hansard.server.web import content, conversations, fragments, headings, markup
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 from hansard.store.search_modes import SearchMode, SearchOrder
 
@@ -49,7 +49,8 @@ async def see_search(request: PageRequest[SearchQuery, NoForm]) -> HttpResponse:
     template = "hits.html" if request.wants_fragment else "search.html"
     home = request.home
     values: dict[str, Any] = {"q": request.query, "home": home, "next": hits.next_cursor, "complete": hits.complete}
-    found = [_html(hit, home) for hit in hits]
+    titles = await headings.headings_of(request.store, (hit.conversation for hit in hits))
+    found = [_html(hit, titles[hit.conversation.id], home) for hit in hits]
     inside = Markup(markup.render(template, found=found, roles=ROLES, modes=modes, **values))
     if request.wants_fragment:
         return request.render_fragment("fragment.html", inside=inside)
@@ -79,13 +80,12 @@ async def _search(request: PageRequest[SearchQuery, NoForm]) -> Hits:
     )
 
 
-def _html(hit: Hit, home: str) -> Markup:
+def _html(hit: Hit, title: str, home: str) -> Markup:
     def write() -> str:
         who = content.speaker_of(hit.message, hit.conversation)
-        title, snippet = conversations.title_of(hit.conversation), conversations.marked(hit.cut(SNIPPET))
-        return fragments.hit(hit.message, who, title, snippet, home)
+        return fragments.hit(hit.message, who, title, conversations.marked(hit.cut(SNIPPET)), home)
 
-    return markup.cached(("hit", hit.query, hit.message, hit.conversation, home), write)
+    return markup.cached(("hit", hit.query, hit.message, hit.conversation, title, home), write)
 
 
 def _after(day: datetime | None) -> datetime | None:
