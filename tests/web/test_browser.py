@@ -224,6 +224,36 @@ def test_keys_move_between_messages(sample: Site, visitor: Visitor) -> None:
     page.wait_for_url("**/m/**")
 
 
+def test_the_beginning_is_the_first_message(sample: Site, visitor: Visitor) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-long")
+    expect(page.locator("#m2400")).to_be_in_viewport()
+    for keys in (("Home",), ("g", "g")):
+        for key in keys:
+            page.keyboard.press(key)
+        page.wait_for_url("**/c/sample-long?at=log-1#m1")
+        expect(page.locator("#m1")).to_be_in_viewport()
+        expect(page.locator("#m2400")).to_have_count(0)
+        page.keyboard.press("End")
+        page.wait_for_url("**/c/sample-long#end")
+        expect(page.locator("#m2400")).to_be_in_viewport()
+    page.get_by_role("link", name="Beginning").click()
+    expect(page.locator("#m1")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_the_head_of_a_conversation_stays_visible(sample: Site, visitor: Visitor, viewport: dict[str, int]) -> None:
+    page = visitor.open(sample.api.address, "/c/sample-long", viewport=viewport)
+    expect(page.locator("#m2400")).to_be_in_viewport()
+    expect(page.locator("h1")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("link", name="Why this prompt")).to_be_in_viewport(ratio=1)
+    page.get_by_role("link", name="Beginning").click()  # nothing covers it
+    page.wait_for_url("**/c/sample-long?at=log-1#m1")
+    head, first = page.locator(".transcript > .head").bounding_box(), page.locator("#m1").bounding_box()
+    assert head is not None
+    assert first is not None
+    assert first["y"] >= head["y"] + head["height"]
+
+
 def test_a_fold_opens_by_keyboard(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-parser")
     fold = page.locator("details.reasoning summary")

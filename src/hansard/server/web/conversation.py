@@ -64,7 +64,7 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
     )
     shown = shown_slice.branch or conversation.branch
     base = base_of(request, conversation)
-    neighbours = await neighbours_of(request, shown_slice)
+    neighbours, beginning = await asyncio.gather(neighbours_of(request, shown_slice), _beginning(request, shown_slice))
     transcript_context = TranscriptContext(
         conversation, base, request.may("write"), branches, _visible_summaries(summaries, shown, branches), neighbours
     )
@@ -74,6 +74,7 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
         "base": base,
         "shown": shown,
         "shown_slice": shown_slice,
+        "beginning": beginning,
     }
     if request.wants_fragment:
         make = partial(transcript.render_items, shown_slice.messages, transcript_context)
@@ -105,7 +106,14 @@ async def _content(
         }
         return markup.render("conversation.html", **values, **more, **made, **_ends(shown_slice))
 
-    where = (values["heading"], values["shown"], shown_slice.branch, shown_slice.has_older, shown_slice.has_newer)
+    where = (
+        values["heading"],
+        values["beginning"],
+        values["shown"],
+        shown_slice.branch,
+        shown_slice.has_older,
+        shown_slice.has_newer,
+    )
     shown = ("conversation", transcript_context, where, more, list(messages))
     return await transcript.render_off_loop(messages, partial(markup.cached, shown, write))
 
@@ -137,6 +145,14 @@ async def _slice(request: PageRequest[ShowQuery, NoForm]) -> MessageSlice:
         return MessageSlice(found, query.branch, has_older=True, has_newer=found.has_more)
     found = await read(last=FIRST)
     return MessageSlice(found, query.branch, found.has_more, has_newer=False)
+
+
+async def _beginning(request: PageRequest[ShowQuery, NoForm], shown_slice: MessageSlice) -> Message | None:
+    """Returns the first message of the branch; None if it has no messages."""
+    messages = shown_slice.messages
+    if shown_slice.has_older:
+        messages = await _reader(request, shown_slice.branch)(limit=1)
+    return messages[0] if messages else None
 
 
 async def neighbours_of(request: PageRequest[Any, NoForm], shown_slice: MessageSlice) -> list[Message]:

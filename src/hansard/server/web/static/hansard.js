@@ -274,6 +274,39 @@
     addEventListener("pageshow", (event) => { if (event.persisted) startTail(); });
   }
 
+  // The first and the last message, which may not be loaded
+
+  function go(url) {
+    history.scrollRestoration = "manual";
+    if (url === location.href) location.reload(); else location.href = url;
+  }
+
+  function toBeginning() {
+    const link = $("a[data-beginning]");
+    if (link && $(".further[data-older]", log)) go(link.href); else scrollTo({ top: 0, behavior: "instant" });
+  }
+
+  function toLast() {
+    if (!log) return document.body.scrollIntoView({ block: "end" });
+    if (!$(".further[data-newer]", log)) return toEnd();
+    const url = new URL(location.href);
+    url.hash = "#end";
+    for (const name of ["at", "before", "after"]) url.searchParams.delete(name);
+    go(url.href);
+  }
+
+  $("a[data-beginning]")?.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    toBeginning();
+  });
+
+  // The head of a conversation stays below the header, whose height depends on the window and the font.
+
+  if (log) new ResizeObserver(([header]) => {
+    document.documentElement.style.setProperty("--top-height", `${Math.floor(header.borderBoxSize[0].blockSize)}px`);
+  }).observe($(".top"));
+
   // Links between a call and its result: scroll to the target if it is already loaded
 
   log?.addEventListener("click", (event) => {
@@ -388,14 +421,16 @@
     if (going) {
       going = false;
       if (key in places && (key !== "a" || $('nav a[href$="admin"]'))) return void (location.href = new URL(places[key], home));
-      if (key === "g") return scrollTo({ top: 0 });
-      if (key === "e") return log ? toEnd() : document.body.scrollIntoView({ block: "end" });
+      if (key === "g") return toBeginning();
+      if (key === "e") return toLast();
     }
     if (key === "/") { event.preventDefault(); ($("main input[type=search]") ?? $("#find"))?.focus(); }
     else if (key === "j") walk(1);
     else if (key === "k") walk(-1);
     else if (key === "g") { going = true; clearTimeout(gone); gone = setTimeout(() => { going = false; }, 5000); }
     else if (key === "o") ($(".walked a.row") ?? $(".walked .open"))?.click();
+    else if (key === "Home" && log) { event.preventDefault(); toBeginning(); }
+    else if (key === "End" && log) { event.preventDefault(); toLast(); }
     else if (key === "d") button?.click();
     else if (key === "?") $("#keys")?.showModal();
   }
