@@ -11,7 +11,7 @@ import pytest
 from tests.server.openai_wire.endpoint import endpoint
 from tests.web.kit import Site, sited
 
-from hansard import Message, Usage, connect
+from hansard import Message, Store, Usage, connect
 from hansard.server.settings import Settings
 from hansard.server.web import chat
 
@@ -230,6 +230,43 @@ async def _storing() -> None:
         assert answer.participant is not None
         assert answer.participant.id == "counter"
         assert model.prompt[-1]["content"] == "Count"
+
+
+class Hesitant:
+    """Yields each fragment only after the one before it can be read in the store."""
+
+    name = "hesitant"
+
+    def __init__(self, store: Store, interval: float) -> None:
+        self._store = store
+        self._interval = interval
+        self.seen: list[str] = []
+
+    async def answer(self, messages: Sequence[Any], text: str) -> AsyncIterator[str]:
+        for word in ("One", " two", " three"):
+            yield word
+            self.seen.append((await self._store.get_messages("c", last=1))[0].text)
+            await asyncio.sleep(self._interval)
+
+
+@pytest.mark.parametrize(
+    ("interval", "seen"), [(0.16, ["One", "One two", "One two three"]), (0, ["One", "One", "One"])]
+)
+def test_a_slow_answer_is_stored_with_every_fragment(
+    interval: float, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not interval:
+        monkeypatch.setattr(chat, "_INTERVAL", 60)  # the machine may be slow
+
+    async def run() -> None:
+        async with connect("memory://") as store:
+            await store.append_message("c", "user", "Count")
+            model = Hesitant(store, interval)
+            answer = await chat.reply(store, model, "c", "Count", None)
+            assert model.seen == seen
+            assert answer.text == "One two three"
+
+    asyncio.run(run())
 
 
 def test_chat_uses_the_configured_model(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
@@ -18,8 +19,10 @@ from hansard.errors import HansardError
 from hansard.model import Message, Participant, Usage
 from hansard.store import Store
 
-_EVERY = 200
-"""Characters after which the answer so far is stored."""
+_MOST_UNSTORED = 200
+"""Characters after which the answer so far is stored, however fast they arrive."""
+_INTERVAL = 0.15
+"""Seconds after which the next fragment is stored, however short it is, so that slow answers grow visibly."""
 _STOPPED = "The answer took too long, or the server was stopped."
 
 
@@ -48,7 +51,7 @@ async def reply(store: Store, model: PageModel, conversation_id: str, text: str,
     prompt = await store.assemble_prompt(conversation_id, agent_id=agent_id)
     who = Participant("agent", agent_id or model.name)
     id = await store.append_message(conversation_id, "assistant", "", participant=who, status="in_progress")
-    answer_text, stored = "", 0
+    answer_text, stored, stored_at = "", 0, float("-inf")
     usage: Usage | UnsetType = UNSET
     try:
         async for piece in model.answer(prompt.messages, text):
@@ -56,9 +59,9 @@ async def reply(store: Store, model: PageModel, conversation_id: str, text: str,
                 usage = piece
                 continue
             answer_text += piece
-            if len(answer_text) - stored >= _EVERY:
+            if len(answer_text) - stored >= _MOST_UNSTORED or time.monotonic() - stored_at >= _INTERVAL:
                 await store.update_message(conversation_id, id, content=answer_text)
-                stored = len(answer_text)
+                stored, stored_at = len(answer_text), time.monotonic()
     except HansardError as error:
         why = {"error": str(error)}
         return await store.update_message(conversation_id, id, content=answer_text, status="interrupted", metadata=why)
