@@ -133,7 +133,7 @@ def _usage(usage: Usage | None) -> str:
     if usage.cached_tokens:
         facts.append(f"{usage.cached_tokens:,} cached")
     if usage.cost:
-        facts.append(cost(usage.cost))
+        facts.append(f"cost {cost(usage.cost)}")
     return f'<p class="usage">{" · ".join(facts)}</p>\n'
 
 

@@ -38,6 +38,7 @@ class Totals(Struct, frozen=True):
     tokens: dict[str, int]
     """Tokens by day."""
     models: list[UsageRank]
+    """The most expensive first. Agents and users: those with the most tokens first."""
     agents: list[UsageRank]
     users: list[UsageRank]
     at: datetime
@@ -97,7 +98,7 @@ def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Tot
         stats,
         _sum("", rows),
         tokens,
-        _ranked(rows, lambda row: row.model),
+        _ranked(rows, lambda row: row.model, by_cost=True),
         _ranked(rows, lambda row: row.agent_id),
         _ranked(rows, lambda row: row.user_id),
         now,
@@ -105,13 +106,15 @@ def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Tot
     )
 
 
-def _ranked(rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None]) -> list[UsageRank]:
+def _ranked(
+    rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None], *, by_cost: bool = False
+) -> list[UsageRank]:
     groups: dict[str, list[UsageRow]] = defaultdict(list)
     for row in rows:
         if (name := by(row)) is not None:
             groups[name].append(row)
     found = [_sum(name, each) for name, each in groups.items()]
-    return sorted(found, key=lambda each: (-each.tokens, each.name))[:BUSIEST]
+    return sorted(found, key=lambda each: (-each.cost if by_cost else 0, -each.tokens, each.name))[:BUSIEST]
 
 
 def _sum(name: str, rows: Iterable[UsageRow]) -> UsageRank:
