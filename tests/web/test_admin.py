@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.web.kit import Reader, Site, sited
@@ -34,6 +35,26 @@ def test_the_first_key_turns_on_auth(kept: Site, tmp_path: Path) -> None:
     assert "all (operator)" in page
     (key,) = KeyFile(tmp_path / "keys.json").list()
     assert (key.name, key.scopes, key.tenant) == ("ops", ("read", "write", "admin"), None)
+
+
+def test_the_defaults_of_the_first_key_do_not_lock_the_admin_out(kept: Site, tmp_path: Path) -> None:
+    page = kept.get("/admin")
+    form = next(each for each in page.tree.all("form") if each["action"].endswith("/admin/keys"))
+    ticked = [each for each in form.all("input", type="checkbox") if "checked" in each.attributes]
+    chosen: dict[str, Any] = {"scopes": [each["value"] for each in ticked if each["name"] == "scopes"]}
+    chosen |= {each["name"]: each["value"] for each in ticked if each["name"] != "scopes"}
+    for wrong in ({"scopes": chosen["scopes"]}, {"scopes": ["read", "write"], "operator": "yes"}):
+        refused = page.send("/admin/keys", name="x", **wrong)
+        assert refused.status == 400
+        assert "lock yourself out" in refused
+    assert KeyFile(tmp_path / "keys.json").list() == []
+    token = page.send("/admin/keys", name="first", **chosen).tree.one("code", "secret").words
+    kept.reader.sign_in(token)
+    page = kept.get("/admin")
+    assert page.status == 200
+    assert "checked" not in page.tree.one("input", name="operator").attributes
+    assert "checked" not in page.tree.one("input", name="scopes", value="admin").attributes
+    assert page.send("/admin/keys", name="second", scopes="read").status == 200
 
 
 def test_keys_are_created_and_revoked(kept: Site, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ async def _admin(request: PageRequest[Any, Any], **more: Any) -> HttpResponse:
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
         "scopes": SCOPES,
+        "is_first_key": not request.context.auth.needs_key,
         "made": None,
         "token": None,
         "would_go": None,
@@ -102,6 +103,10 @@ async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse
     form = request.body
     if form.operator and (form.tenant or form.user):
         raise ValidationError("an operator's key is bound to no tenant and no user: leave both empty")
+    if not request.context.auth.needs_key and not (form.operator and "admin" in form.scopes):
+        raise ValidationError(
+            "the first key must be an operator's key with the scope admin: with any other you would lock yourself out"
+        )
     creating = _keys(request).create(
         form.name,
         form.scopes,
