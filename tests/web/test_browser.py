@@ -384,6 +384,29 @@ def test_links_lead_from_a_result_to_its_call_and_back(site: Site, visitor: Visi
     assert page.evaluate("window.stayed")
 
 
+def test_messages_and_code_can_be_copied(site: Site, visitor: Visitor) -> None:
+    words = "Use **this**:\n\n```python\nx = 1 < 2\n```\n"
+    site.store.append("c", [Message("user", "How?"), Message("assistant", words)])
+    page = visitor.open(site.api.address, "/c/c", permissions=["clipboard-read", "clipboard-write"])
+    expect(page.locator("#live")).to_be_visible()
+    page.locator("#m2").hover()
+    page.locator("#m2").get_by_role("button", name="Copy this message").click()
+    expect(page.locator("#m2 .by .copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == words
+    page.locator("#m2").get_by_role("button", name="Copy this code").click()
+    expect(page.locator("#m2 .copied-from .copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()").strip() == "x = 1 < 2"
+    # A message that arrives has its buttons too, and the focus stays on one while the message grows.
+    site.store.append_message("c", "assistant", "It", id="m3", status="in_progress")
+    page.locator("#m3 .copy").focus()
+    site.store.update_message("c", "m3", content="It grows", status="complete")
+    expect(page.locator("#m3 .said")).to_have_text("It grows")
+    expect(page.locator("#m3 .copy")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#m3 .copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "It grows"
+
+
 def test_a_permalink_opens_at_its_message(sample: Site, visitor: Visitor) -> None:
     page = visitor.open(sample.api.address, "/c/sample-long?at=log-700#m700")
     expect(page.locator("#m700")).to_be_in_viewport()

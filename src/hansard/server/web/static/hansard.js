@@ -1,5 +1,5 @@
 // The page works without this script, which adds times in the reader's zone, lists that update while typing and when
-// messages arrive, endless scrolling, and keyboard shortcuts.
+// messages arrive, endless scrolling, copy buttons, and keyboard shortcuts.
 "use strict";
 (() => {
   const $ = (selector, from = document) => from.querySelector(selector);
@@ -52,6 +52,51 @@
     }
   }
 
+  // Buttons that copy a message as it was written, or a block of code
+
+  function copyButton(name, read) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = "quiet copy";
+    made.textContent = "Copy";
+    made.setAttribute("aria-label", name);
+    made.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(await read());
+        made.textContent = "Copied";
+      } catch (error) {
+        quietly(error);
+        made.textContent = "Not copied";
+      }
+      made.setAttribute("aria-label", made.textContent);
+      setTimeout(() => { made.textContent = "Copy"; made.setAttribute("aria-label", name); }, 5000);
+    });
+    return made;
+  }
+
+  async function written(message) {
+    const answer = await fetch(`${$(".open", message).href}/raw`, { credentials: "same-origin" });
+    if (!answer.ok) throw new Error(`${answer.status}`);
+    const { content } = await answer.json();
+    return typeof content === "string" ? content : all(".said, pre.code", message).map((each) => each.innerText).join("\n\n");
+  }
+
+  function addCopyButtons(from) {
+    if (!navigator.clipboard) return;  // only with TLS, or on this machine
+    for (const message of all(".message", from)) $(".open", message)?.before(copyButton("Copy this message", () => written(message)));
+    for (const code of all("pre.code", from)) {
+      const around = document.createElement("div");
+      around.className = "copied-from";
+      code.replaceWith(around);
+      around.append(code, copyButton("Copy this code", () => code.textContent));
+    }
+  }
+
+  function prepare(from) {
+    localise(from);
+    addCopyButtons(from);
+  }
+
   // Fragments of pages, rendered by the server
 
   async function piece(url, signal) {
@@ -59,7 +104,7 @@
     if (!answer.ok) throw new Error(`${answer.status}`);
     const made = document.createElement("template");
     made.innerHTML = await answer.text();
-    localise(made.content);
+    prepare(made.content);
     return made.content;
   }
 
@@ -225,7 +270,7 @@
   function arrived({ seq, html }) {
     const made = document.createElement("template");
     made.innerHTML = html;
-    localise(made.content);
+    prepare(made.content);
     const message = made.content.querySelector(".message");
     const atEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 400 || document.activeElement?.closest?.(".write");
     const there = document.getElementById(`m${seq}`);
@@ -246,12 +291,12 @@
 
   // Keeps open details and the focus when a growing message is replaced.
   function renew(there, message) {
-    const before = all("details", there), links = all("a, summary", there), at = links.indexOf(document.activeElement);
+    const before = all("details", there), links = all("a, summary, button", there), at = links.indexOf(document.activeElement);
     const hasFocus = there === document.activeElement;
     all("details", message).forEach((each, number) => { each.open = before[number]?.open ?? false; });
     message.classList.toggle("walked", there.classList.contains("walked"));
     there.replaceWith(message);
-    const focus = hasFocus ? message : all("a, summary", message)[at];
+    const focus = hasFocus ? message : all("a, summary, button", message)[at];
     focus?.focus({ preventScroll: true });
   }
 
@@ -437,6 +482,6 @@
   document.addEventListener("keydown", typed);
   for (const each of all("[data-keys]")) { each.hidden = false; each.addEventListener("click", () => $("#keys").showModal()); }
 
-  localise();
+  prepare(document);
   setInterval(() => { if (!document.hidden) localise(); }, 60000);
 })();
