@@ -297,7 +297,7 @@ _REFUSED = {
     ("admin", "vacuum"),
     ("blobs", "get"),
 }
-"""Methods that need more than good arguments: another store, a file, an embedder, a share, a blob, a user who is not the owner."""
+"""Methods that need more than good arguments: another store, file or user, an embedder, a share, a blob."""
 
 
 def plain(value: Any) -> Any:
