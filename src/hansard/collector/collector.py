@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from hansard.collector.agents import CodingAgent, LineAgent, SnapshotAgent
 from hansard.collector.file_range import FileRange, end_of_lines
-from hansard.collector.file_state import FileState, FileStates, FileVersion, check_of, version_of
+from hansard.collector.file_state import FileState, FileStates, FileVersion, check_of, locked, version_of
 from hansard.collector.snapshot import update_changed
 from hansard.collector.tail import LostTrack, append
 from hansard.errors import ValidationError
@@ -102,21 +102,28 @@ class Collector:
         return now if state is None or state.version != now else None
 
     async def _take(self, path: Path, agent: CodingAgent) -> None:
-        now, state = self._changed(path), self._states.get(path)
-        if now is None or (state is not None and state.is_refused):
+        if self._changed(path) is None:
             return
         try:
-            if isinstance(agent, SnapshotAgent):
-                await self._take_snapshot(path, agent, now)
-            elif isinstance(agent, LineAgent):
-                if state is not None and state.is_grown(path, now):
-                    await self._follow(path, agent, state)
-                elif _is_transcript(path, agent):
-                    await self._import(path, agent)
+            async with locked(path):
+                await self._states.refresh(path)
+                await self._take_locked(path, agent)
         except FileNotFoundError:
             return  # deleted since it was listed: what is stored stays
         except (PermissionError, ValidationError) as error:
             self.report.complain(str(path), str(error))
+
+    async def _take_locked(self, path: Path, agent: CodingAgent) -> None:
+        now, state = self._changed(path), self._states.get(path)
+        if now is None or (state is not None and state.is_refused):
+            return
+        if isinstance(agent, SnapshotAgent):
+            await self._take_snapshot(path, agent, now)
+        elif isinstance(agent, LineAgent):
+            if state is not None and state.is_grown(path, now):
+                await self._follow(path, agent, state)
+            elif _is_transcript(path, agent):
+                await self._import(path, agent)
 
     async def _take_snapshot(self, path: Path, agent: SnapshotAgent, now: FileVersion) -> None:
         state = self._states.get(path)

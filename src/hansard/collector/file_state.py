@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import hashlib
 import os
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,6 +20,7 @@ from hansard.store import Store
 
 _CHECKED = 1024
 """Bytes before the offset that must be the same, or else the file is another one."""
+_RETRY_SECONDS = 0.02
 
 
 class FileVersion(Struct, frozen=True):
@@ -70,6 +75,23 @@ def check_of(path: Path, offset: int) -> str:
         return hashlib.sha256(file.read(min(offset, _CHECKED))).hexdigest()[:32]
 
 
+@asynccontextmanager
+async def locked(path: Path) -> AsyncIterator[None]:
+    """Holds the lock on a transcript, so that of several collectors one stores it at a time.
+
+    Two at once would put the messages after a fork on different branches. The system releases the lock of a process
+    that is killed.
+    """
+    with path.open("rb") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_RETRY_SECONDS)
+        yield
+
+
 class FileStates:
     """The states of all files on this machine, in the view of a store."""
 
@@ -86,12 +108,24 @@ class FileStates:
     def get(self, path: Path) -> FileState | None:
         return self._states.get(str(path))
 
+    async def refresh(self, path: Path) -> None:
+        """Reads the state that another collector may have stored."""
+        record = await self._store.records.get(self._namespace, _key(str(path)))
+        if record is None:
+            self._states.pop(str(path), None)
+        else:
+            self._states[str(path)] = msgspec.convert(record.value, FileState)
+
     async def put(self, state: FileState) -> None:
         """Keeps a state. It belongs to its conversation, and is deleted with it."""
-        key = hashlib.sha256(os.fsencode(state.path)).hexdigest()
+        key = _key(state.path)
         self._states[state.path] = state
         value, conversation = msgspec.to_builtins(state), state.session.id or None
         try:
             await self._store.records.put(self._namespace, key, value, conversation_id=conversation)
         except NotFound:
             del self._states[state.path]  # the conversation was deleted at this moment
+
+
+def _key(path: str) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()
