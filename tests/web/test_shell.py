@@ -133,6 +133,9 @@ def test_missing_pages_are_not_found(sample: Site) -> None:
         page = sample.get(path)
         assert page.status == 404, path
         assert page.tree.one("h1").words == "Not found"
+        links = [each.words for each in page.tree.one("nav", aria_label="Pages").all("a")]
+        assert links == ["Overview", "Conversations", "Search", "Admin"]
+        assert page.follow("Conversations").status == 200
     for path in ("/conversations?nonsense=1", "/c/sample-parcel/why?budget=-1", "/search?q=x&since=tomorrow", "/%ff"):
         assert sample.get(path).status in (400, 404), path
     assert sample.reader.client.put("/conversations").status_code == 405
@@ -147,6 +150,7 @@ def test_an_unavailable_store_is_reported(tmp_path: Path) -> None:
         page = site.get("/")
         assert page.status == 503
         assert page.tree.one("h1").words == "The store does not answer"
+        assert page.tree.one("nav", aria_label="Pages")
 
 
 def test_an_empty_store_shows_how_to_begin(site: Site) -> None:

@@ -146,15 +146,12 @@ class Site(Pipeline[AnyPageRequest]):
             ), error.code
         says_why = is_trusted(request) or status < 500 or isinstance(error, Unsupported)
         values = {
-            "root": request.root_link,
-            "home": request.home,
-            "colours": request.colours,
             "number": status,
             "title": type(error).__name__,
             "detail": str(error) if says_why else inspect.getdoc(type(error)),
             "request_id": request.request_id,
         }
-        return html_response("error.html", status, headers, **values), error.code
+        return request.render_error(status, headers, **values), error.code
 
 
 async def _form(request: AnyPageRequest, kind: type[Struct]) -> Any:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from hansard.errors import ConversationNotFound, ValidationError
-from hansard.model import Conversation
+from hansard.model import DEFAULT_TENANT, Conversation
 from hansard.server import parameters
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import H, Headers, HttpResponse, Routes, Scope
@@ -158,15 +158,17 @@ class PageRequest(Request[Q, F]):
 
     def _around(self) -> dict[str, Any]:
         """Returns the values that the frame of every page shows."""
+        return self._navigation() | {"tenant": self.store.tenant_id, "can": self.store.capabilities}
+
+    def _navigation(self) -> dict[str, Any]:
+        """Returns those values that need no store."""
         return {
             "colours": self.colours,
             "root": self.root_link,
             "home": self.home,
             "proof": self.proof,
-            "tenant": self.store.tenant_id,
             "chosen": self.chosen_tenant,
             "is_signed_in": cookies.key_of(self) is not None and self.context.auth.needs_key,
-            "can": self.store.capabilities,
             "model": self.services.model.name,
             "caller": self.caller,
         }
@@ -174,6 +176,15 @@ class PageRequest(Request[Q, F]):
     def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
         """Renders a whole page."""
         return html_response(template, status, self._seed[1], **(self._around() | {"may": self.may} | values))
+
+    def render_error(self, status: int, headers: Headers, **values: Any) -> HttpResponse:
+        """Renders an error, with the navigation if the caller is known."""
+        if self.caller is None:
+            links = {"root": self.root_link, "home": self.home, "colours": self.colours}
+            return html_response("error_without_caller.html", status, headers, **links, **values)
+        tenant = self.chosen_tenant or self.caller.tenant or DEFAULT_TENANT
+        around = self._navigation() | {"tenant": tenant, "may": self.may}
+        return html_response("error.html", status, (*headers, *self._seed[1]), **around, **values)
 
     def render_around(self, here: str, title: str, inside: Markup) -> HttpResponse:
         """Renders a whole page around HTML. The frame is rendered once for the same values."""
