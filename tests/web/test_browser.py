@@ -262,6 +262,16 @@ def test_a_fold_opens_by_keyboard(sample: Site, visitor: Visitor) -> None:
     expect(page.get_by_text("Run the one test first")).to_be_visible()
 
 
+def test_code_wider_than_the_window_scrolls_by_keyboard(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "```\n" + "wide " * 200 + "\n```")])
+    page = visitor.open(site.api.address, "/c/c", viewport=PHONE)
+    code = page.locator("pre.code")
+    expect(code).to_have_attribute("tabindex", "0")
+    code.focus()
+    page.keyboard.press("ArrowRight")
+    eventually(page, "document.querySelector('pre.code').scrollLeft > 0")
+
+
 # Lists
 
 

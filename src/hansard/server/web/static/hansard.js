@@ -95,6 +95,7 @@
   function prepare(from) {
     localise(from);
     addCopyButtons(from);
+    for (const code of all("pre.code", from)) code.tabIndex = 0;  // so that the keyboard can scroll it in every browser
   }
 
   // Fragments of pages, rendered by the server
@@ -291,12 +292,12 @@
 
   // Keeps open details and the focus when a growing message is replaced.
   function renew(there, message) {
-    const before = all("details", there), links = all("a, summary, button", there), at = links.indexOf(document.activeElement);
+    const before = all("details", there), links = all("a, summary, button, pre", there), at = links.indexOf(document.activeElement);
     const hasFocus = there === document.activeElement;
     all("details", message).forEach((each, number) => { each.open = before[number]?.open ?? false; });
     message.classList.toggle("walked", there.classList.contains("walked"));
     there.replaceWith(message);
-    const focus = hasFocus ? message : all("a, summary, button", message)[at];
+    const focus = hasFocus ? message : all("a, summary, button, pre", message)[at];
     focus?.focus({ preventScroll: true });
   }
 
