@@ -76,11 +76,14 @@ def test_an_unavailable_store_is_not_ready() -> None:
 
 @contextmanager
 def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A real server on a free port: its address and its process."""
+    """A real server on a free port: its address and its process.
+
+    It is killed in the end, and what it then leaves in the folder for temporary files is in a folder of the test.
+    """
     process = subprocess.Popen(
         [*COMMAND, "serve", *arguments, "--port", "0"],
         cwd=folder,
-        env=os.environ | environment,
+        env=os.environ | {"TMPDIR": str(folder)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
