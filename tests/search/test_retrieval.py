@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,10 @@ def test_both_are_never_worse_than_the_better_half() -> None:
 
 def test_nor_with_other_embedders() -> None:
     assert_both_are_best(outcomes(judgements.own(), Spelling()))
+
+
+@pytest.mark.skipif(os.environ.get("HANSARD_CONTRACT") != "all", reason="takes minutes: `make soak` runs it")
+def test_nor_on_a_larger_set() -> None:
     pytest.importorskip("wordllama", reason="wordllama is not installed: it has no wheel for this Python")
     assert_both_are_best(outcomes(labelled(), WordLlama()))
 
