@@ -637,7 +637,7 @@ def test_signing_in_and_out_works(tmp_path: Path, visitor: Visitor) -> None:
         page.get_by_label("Key").fill(token)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/c/c")
-        expect(page.get_by_text("behind the wall")).to_be_visible()
+        expect(page.locator(".message").get_by_text("behind the wall")).to_be_visible()
         assert page.evaluate("document.cookie") == ""
         expect(page.locator("#live")).to_be_visible()
         expect(page.get_by_role("link", name="Admin")).to_have_count(0)
@@ -655,12 +655,12 @@ def test_over_tls_no_other_host_can_set_the_key(tmp_path: Path, visitor: Visitor
         page = visitor.open(site.api.address, "/c/c", extra_http_headers=by_tls)
         page.get_by_label("Key").fill(token)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_text("behind the wall")).to_be_visible()
+        expect(page.locator(".message").get_by_text("behind the wall")).to_be_visible()
         names = {str(each.get("name")) for each in page.context.cookies()}
         assert names == {"__Host-hansard_key", "hansard_seed"}
         page.context.add_cookies([{"name": "hansard_key", "value": other, "url": f"{site.api.address}/c/"}])
         page.reload()
-        expect(page.get_by_text("behind the wall")).to_be_visible()
+        expect(page.locator(".message").get_by_text("behind the wall")).to_be_visible()
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         assert "__Host-hansard_key" not in {str(each.get("name")) for each in page.context.cookies()}
