@@ -133,7 +133,7 @@ def test_collectors_that_are_killed_lose_nothing_and_store_nothing_twice(shell: 
 def test_resume_prints_or_runs_the_command_of_the_agent(shell: Shell, home: Path) -> None:
     project = home / "birds and bees"
     project.mkdir()
-    claude_file(home).write_bytes(claude_lines(1, 2).replace(b"/work/birds", bytes(project)))
+    claude_file(home).write_bytes(claude_lines(1, 2).replace(b"/projects/birds", bytes(project)))
     shell("collect", "--once")
     assert shell("resume", SESSION).out == f"cd '{project}' && claude --resume {SESSION}\n"
     assert shell("resume", SESSION, "--json").json["command"] == ["claude", "--resume", SESSION]

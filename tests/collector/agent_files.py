@@ -27,7 +27,7 @@ def claude_entry(number: int, parent: int | None = None, **more: Any) -> dict[st
         "uuid": f"m{number}",
         "parentUuid": f"m{before}" if before else None,
         "sessionId": SESSION,
-        "cwd": "/work/birds",
+        "cwd": "/projects/birds",
         "gitBranch": "main",
         "timestamp": f"2026-01-02T03:04:05.{number % 1000:03d}Z",
         "message": message,
@@ -60,7 +60,7 @@ def codex_file(home: Path) -> Path:
 
 
 def codex_begin() -> bytes:
-    return codex_line("session_meta", id=CODEX_SESSION, cwd="/work/birds", git={"branch": "main"}) + codex_line(
+    return codex_line("session_meta", id=CODEX_SESSION, cwd="/projects/birds", git={"branch": "main"}) + codex_line(
         "turn_context", model="gpt-test"
     )
 
@@ -81,7 +81,7 @@ def append(path: Path, data: bytes) -> None:
 def gemini_file(home: Path) -> Path:
     folder = home / ".gemini" / "tmp" / "birds"
     (folder / "chats").mkdir(parents=True, exist_ok=True)
-    (folder / ".project_root").write_text("/work/birds\n")
+    (folder / ".project_root").write_text("/projects/birds\n")
     return folder / "chats" / "session-2026-01-02T03-04-abcd1234.jsonl"
 
 
@@ -127,7 +127,7 @@ class OpencodeDatabase:
 
     def session(self, id: str) -> None:
         now = self._tick()
-        self._db.execute("INSERT INTO session VALUES (?, 'p', '/work/birds', 'Herons', ?, ?)", (id, now, now))
+        self._db.execute("INSERT INTO session VALUES (?, 'p', '/projects/birds', 'Herons', ?, ?)", (id, now, now))
 
     def message(self, session: str, id: str, role: str, text: str, *, completed: bool = True) -> None:
         now = self._tick()

@@ -60,7 +60,7 @@ async def test_what_is_there_is_stored_with_its_project_and_model(tmp_path: Path
         assert await texts(store) == numbered(1, 4)
         assert await texts(store, CODEX_SESSION) == ["Hello", "Hi"]
         assert (collector.report.new, collector.report.messages, collector.report.problems) == (2, 6, [])
-        found = await store.list_conversations(metadata={"project": "/work/birds", "git_branch": "main"})
+        found = await store.list_conversations(metadata={"project": "/projects/birds", "git_branch": "main"})
         assert {each.id: (each.agent_id, each.title, each.metadata["model"]) for each in found.items} == {
             SESSION: ("claude-code", "Message 1", "claude-test"),
             CODEX_SESSION: ("codex", "Hello", "gpt-test"),
@@ -336,7 +336,7 @@ async def test_a_deleted_transcript_is_written_again(tmp_path: Path) -> None:
     async with connect("memory://") as store:
         await (await started(store, tmp_path)).scan()
         found = await resumption(store, SESSION, environment)
-        assert (found.command, found.folder, found.restored) == (["claude", "--resume", SESSION], "/work/birds", [])
+        assert (found.command, found.folder, found.restored) == (["claude", "--resume", SESSION], "/projects/birds", [])
         before = path.read_bytes(), other.read_bytes()
         path.unlink()
         path.parent.rmdir()

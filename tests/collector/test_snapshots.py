@@ -59,7 +59,7 @@ async def test_gemini_is_followed_and_changed_messages_are_updated(tmp_path: Pat
         assert len(await store.list_branches("gem-1")) == 1
         conversation = await store.get_conversation("gem-1")
         assert conversation is not None
-        assert (conversation.title, conversation.metadata["project"]) == ("What is a heron?", "/work/birds")
+        assert (conversation.title, conversation.metadata["project"]) == ("What is a heron?", "/projects/birds")
         assert await file_of(store, "gem-1") == path.read_bytes()
         before = path.read_bytes()
         path.unlink()
@@ -125,10 +125,10 @@ async def test_opencode_is_followed_by_finished_answers(tmp_path: Path) -> None:
         database.message("ses_2", "msg_4", "assistant", "Hello to you")
         await again.scan()
         assert (again.report.messages, again.report.unchanged) == (1, 0), "only the session that has changed is read"
-        found = await store.list_conversations(metadata={"project": "/work/birds"}, agent_id="opencode")
+        found = await store.list_conversations(metadata={"project": "/projects/birds"}, agent_id="opencode")
         assert {each.id: each.title for each in found.items} == {"ses_1": "Herons", "ses_2": "Herons"}
         resumed = await resumption(store, "ses_1", {"HOME": str(tmp_path)})
-        assert (resumed.command, resumed.folder) == (["opencode", "--session", "ses_1"], "/work/birds")
+        assert (resumed.command, resumed.folder) == (["opencode", "--session", "ses_1"], "/projects/birds")
     database.close()
 
 

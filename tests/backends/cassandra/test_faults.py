@@ -112,7 +112,8 @@ def test_a_role_that_may_write_needs_no_other_right(guarded: Node) -> None:
     async def run() -> None:
         async with hansard.connect(_url(guarded, "writer")) as store:
             await store.append_message("other", "user", "two")
-            await store.delete_conversation("other")
+            assert [each.text for each in await store.get_messages("other")] == ["two"]
+            assert (await store.delete_conversation("other")).messages == 1
 
     asyncio.run(run())
 

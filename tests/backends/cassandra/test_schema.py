@@ -52,7 +52,14 @@ def test_no_node_there() -> None:
 
 def test_one_host_wrong() -> None:
     host, _, port = cassandra.url().removeprefix("cassandra://").rpartition(":")
-    asyncio.run(_connect(f"cassandra://127.0.0.254,{host}:{port}/{cassandra.KEYSPACE}?prefix=wrong-host"))
+
+    async def run() -> None:
+        url = f"cassandra://127.0.0.254,{host}:{port}/{cassandra.KEYSPACE}?prefix=wrong-host"
+        async with hansard.connect(url) as store:
+            await store.append_message("c", "user", "one")
+            assert [each.text for each in await store.get_messages("c")] == ["one"]
+
+    asyncio.run(run())
 
 
 def test_a_store_of_a_newer_version_is_refused() -> None:
