@@ -19,7 +19,7 @@ from msgspec import structs
 from hansard import codec
 from hansard.errors import Corrupt, QuotaExceeded, ValidationError
 from hansard.limits import Limits
-from hansard.model import Message, Participant, Source, Usage
+from hansard.model import Message, Participant, Source, Usage, from_micros
 from hansard.testing import facts, strategies
 
 LIMITS = Limits(blob_bytes=100, content_bytes=10_000, depth=20)
@@ -169,16 +169,16 @@ def test_small_base64_stays() -> None:
 
 @given(strategies.messages())
 def test_the_rest_of_a_message_comes_back(message: Message) -> None:
-    text = codec.encode_extra(message, 7)
+    text = codec.encode_extra(structs.replace(message, updated_at=from_micros(7), edited_at=from_micros(5)))
     assert text is not None
     extra = codec.decode_extra(text, "here")
     for name in ("participant", "mentions", "scope", "status", "pinned", "trace_id", "sources", "usage", "metadata"):
         assert facts(getattr(extra, name)) == facts(getattr(message, name)), name
-    assert extra.updated_at == 7
+    assert (extra.updated_at, extra.edited_at) == (7, 5)
 
 
 def test_a_plain_message_has_no_rest() -> None:
-    assert codec.encode_extra(Message("user", "x"), None) is None
+    assert codec.encode_extra(Message("user", "x")) is None
     rare: dict[str, Any]
     for rare in (
         {"participant": Participant("user", "u")},
@@ -191,7 +191,7 @@ def test_a_plain_message_has_no_rest() -> None:
         {"usage": Usage()},
         {"metadata": {}},
     ):
-        assert codec.encode_extra(Message("user", "x", **rare), None) is not None, rare
+        assert codec.encode_extra(Message("user", "x", **rare)) is not None, rare
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", '{"status": 5}', '{"participant": {}}', '{"status": "unheard of"}'])

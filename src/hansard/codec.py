@@ -23,7 +23,18 @@ from msgspec import Struct
 
 from hansard.errors import Corrupt, QuotaExceeded, ValidationError
 from hansard.limits import Limits
-from hansard.model import MAIN, BlobRef, Message, MessageScope, Participant, Rating, Source, Status, Usage
+from hansard.model import (
+    MAIN,
+    BlobRef,
+    Message,
+    MessageScope,
+    Participant,
+    Rating,
+    Source,
+    Status,
+    Usage,
+    to_micros,
+)
 from hansard.shown import shown
 
 Path = tuple[str | int, ...]
@@ -279,6 +290,7 @@ class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
     branch: str = MAIN
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
+    edited_at: int | None = None
 
 
 @cache
@@ -287,7 +299,7 @@ def extra_decoder() -> msgspec.json.Decoder[Extra]:
     return msgspec.json.Decoder(Extra)
 
 
-def encode_extra(message: Message, updated_at: int | None) -> str | None:
+def encode_extra(message: Message) -> str | None:
     """Returns JSON of every field that is not its default; None for a plain message."""
     if not (
         message.participant
@@ -302,7 +314,7 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
         or message.labels
         or message.ratings
         or message.branch != MAIN
-        or updated_at is not None
+        or message.updated_at is not None
         or message.status != "complete"
     ):
         return None
@@ -312,7 +324,7 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
         message.scope,
         message.status,
         message.pinned,
-        updated_at,
+        to_micros(message.updated_at),
         message.trace_id,
         message.sources,
         message.usage,
@@ -321,6 +333,7 @@ def encode_extra(message: Message, updated_at: int | None) -> str | None:
         message.branch,
         message.labels,
         message.ratings,
+        to_micros(message.edited_at),
     )
     return _encode(extra).decode()
 

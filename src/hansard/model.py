@@ -148,6 +148,8 @@ class Message(Struct, frozen=True, eq=False, gc=False):
     blobs: tuple[BlobRef, ...] = ()
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
+    edited_at: datetime | None = None
+    """When somebody last changed its content. None for a message that only grew while it was in progress."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and (self is other or (self.id == other.id and self.id != ""))

@@ -119,6 +119,14 @@ def test_edits_and_pins_are_marked(site: Site) -> None:
     assert [each.words for each in message.all("span", "state")] == ["edited", "pinned"]
 
 
+def test_a_message_that_only_grew_is_not_marked_as_edited(site: Site) -> None:
+    site.store.append_message("c", "assistant", "", id="m", status="in_progress")
+    site.store.update_message("c", "m", content="Grown", status="complete")
+    site.store.rate("c", "m", 1)
+    (message,) = site.get("/c/c").messages()
+    assert message.all("span", "state") == []
+
+
 def test_branches_are_listed_and_linked(sample: Site) -> None:
     page = sample.get("/c/sample-kyoto")
     tree = page.tree.one("ul", "tree")

@@ -82,8 +82,8 @@ def test_a_message_shows_its_status() -> None:
     assert shown() == "Ann2026-11-15 09:05 UTC⋯ empty"
     assert "in progress" in shown(status="in_progress")
     assert "empty" not in shown(status="in_progress")
-    assert "edited" in shown(updated_at=AT)
-    assert "edited" not in shown(updated_at=AT, status="blocked")
+    assert "edited" in shown(edited_at=AT)
+    assert "edited" not in shown(updated_at=AT)
     assert "blocked" in shown(status="blocked")
     assert "pinned" in shown(pinned=True)
     assert "thread" in shown(scope="thread")

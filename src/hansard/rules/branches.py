@@ -50,10 +50,19 @@ def plan_update(
         if not (marks or changes):
             return state, message
         changes |= marks
-    updated = structs.replace(message, updated_at=_later(context.now, message.updated_at), **changes)
+    changes["updated_at"] = now = _later(context.now, message.updated_at)
+    if change.draft is not None and _is_edit(message, change.draft.message):
+        changes["edited_at"] = now
+    updated = structs.replace(message, **changes)
     if message.status == updated.status == "in_progress":
         return state, updated
     return structs.replace(state, conversation=touched(state.conversation, context.now)), updated
+
+
+def _is_edit(before: Message, after: Message) -> bool:
+    """Returns whether other content replaces the old one. A message in progress grows, which is no edit."""
+    kept = (before.format, before.content, before.blobs) == (after.format, after.content, after.blobs)
+    return before.status != "in_progress" and not kept
 
 
 def _later(now: datetime, before: datetime | None) -> datetime:

@@ -57,6 +57,8 @@ class MessageMethods(StorePart):
     ) -> Message:
         """Changes the fields that are passed, sets `updated_at` and returns the message.
 
+        New content for a message that was not in progress also sets `edited_at`.
+
         - `conversation_id`, `message_id`: which message; `MessageNotFound` if there is none.
         - `content`, `format`: the new content and its vocabulary.
         - `metadata`: replaces the whole metadata; None removes it.

@@ -152,6 +152,7 @@ class _Canonical(Struct, frozen=True, omit_defaults=True):
     blobs: tuple[BlobRef, ...] = ()
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
+    edited_at: datetime | None = None
 
 
 class _CanonicalLine(Struct, frozen=True, tag="message"):
@@ -182,6 +183,7 @@ def message_line(line: int, message: Message) -> bytes:
         message.blobs,
         message.labels,
         message.ratings,
+        message.edited_at,
     )
     return _encode(_CanonicalLine(line, canonical))
 

@@ -284,7 +284,7 @@ class Checker:
         if not id or len(id) > _SHORT or not id.isascii() or "\0" in id or id[0] == "c":
             self._message_id(number, id)
         if message.created_at.tzinfo is not UTC or message.updated_at is not None:
-            self._times(number, message.created_at, message.updated_at)
+            self._times(number, message.created_at, message.updated_at, message.edited_at)
         if message.blobs:
             self._references(message, number)
         if message.format == "text" and not isinstance(message.content, str):

@@ -183,7 +183,6 @@ def decode_head(data: bytes, where: str) -> Head:
 
 
 def stored_of(message: Message, size: int, stamp: str, upload: str | None) -> MessageDocument:
-    updated = None if message.updated_at is None else to_micros(message.updated_at)
     return MessageDocument(
         message.id,
         message.role,
@@ -192,7 +191,7 @@ def stored_of(message: Message, size: int, stamp: str, upload: str | None) -> Me
         size,
         stamp,
         upload,
-        codec.encode_extra(message, updated),
+        codec.encode_extra(message),
     )
 
 

@@ -123,6 +123,7 @@ class JournalMessage(Struct, omit_defaults=True, kw_only=True):
     blobs: tuple[BlobRef, ...] = ()
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
+    edited_at: datetime | None = None
 
 
 class MessageFields(Struct):
@@ -191,6 +192,7 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
         blobs=message.blobs,
         labels=message.labels,
         ratings=message.ratings,
+        edited_at=message.edited_at,
     )
     return Raw(_encode(stored))
 

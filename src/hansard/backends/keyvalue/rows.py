@@ -133,7 +133,6 @@ def changed(before: MessageRow, after: Message, draft: Draft | None, stamp: str)
 
 
 def _stored(segment: int, message: Message, body: str, size: int, stamp: str) -> MessageRow:
-    updated = None if message.updated_at is None else to_micros(message.updated_at)
     return MessageRow(
         segment,
         message.seq,
@@ -147,7 +146,7 @@ def _stored(segment: int, message: Message, body: str, size: int, stamp: str) ->
         message.pinned,
         message.blobs,
         message.participant,
-        codec.encode_extra(message, updated),
+        codec.encode_extra(message),
     )
 
 

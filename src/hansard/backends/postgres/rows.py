@@ -230,7 +230,7 @@ def message_row(conversation: str, segment: int, message: Message, draft: Draft)
         escaped(who.id) if who else None,
         who.kind if who else None,
         message.scope,
-        codec.encode_extra(message, to_micros(message.updated_at)),
+        codec.encode_extra(message),
         message.pinned,
     )
 
@@ -275,6 +275,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
             more.blobs,
             more.labels,
             more.ratings,
+            None if more.edited_at is None else from_micros(more.edited_at),
         )
         made.append(message)
     return made

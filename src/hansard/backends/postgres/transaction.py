@@ -169,7 +169,7 @@ class PostgresTransaction:
     async def _save_message(self, update: Update) -> None:
         before, message, draft = update.before, update.after, update.draft
         place = (*self._key, update.segment, message.seq)
-        extra = codec.encode_extra(message, to_micros(message.updated_at))
+        extra = codec.encode_extra(message)
         if draft is None:
             await self._link.run("save_extra", *place, extra, message.pinned)
         else:

@@ -248,7 +248,7 @@ _json = msgspec.json.Decoder().decode
 
 def message_of(message: Message, body: str) -> bytes:
     format = None if message.format == "text" else message.format
-    extra = codec.encode_extra(message, to_micros(message.updated_at))
+    extra = codec.encode_extra(message)
     row = [message.seq, message.id, message.role, format, body, to_micros(message.created_at)]
     if extra is not None:
         row.append(msgspec.Raw(extra.encode()))
@@ -296,6 +296,7 @@ def messages_from(rows: Iterable[RedisMessage], conversation_id: str) -> list[Me
             more.blobs,
             more.labels,
             more.ratings,
+            None if more.edited_at is None else from_micros(more.edited_at),
         )
         made.append(message)
     return made

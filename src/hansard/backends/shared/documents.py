@@ -63,6 +63,7 @@ def message_of(
         rest.blobs,
         rest.labels,
         rest.ratings,
+        None if rest.edited_at is None else from_micros(rest.edited_at),
     )
 
 

@@ -223,7 +223,7 @@ def message_rows(segment: int, conversation: int, placed: Iterable[tuple[Message
             message.format,
             draft.body,
             micros,
-            codec.encode_extra(message, to_micros(message.updated_at)) or "",
+            codec.encode_extra(message) or "",
         )
         who = message.participant
         if who or message.scope or message.pinned:
@@ -287,6 +287,7 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
             more.blobs,
             more.labels,
             more.ratings,
+            None if more.edited_at is None else from_micros(more.edited_at),
         )
         made.append(message)
     return made

@@ -21,7 +21,7 @@ from hansard.backends.sqlite.writer import CachedState, SqliteWriter
 from hansard.blocking import run_to_end
 from hansard.contract.storage import Applied, Changes, Found, Placed, Run, Span, Update, Wants, Without
 from hansard.contract.types import Append, Context, ConversationState, Draft, StoredBranch
-from hansard.model import Appended, Message, to_micros
+from hansard.model import Appended, Message
 from hansard.rules import operations
 from hansard.rules.operations.common import usage_of
 
@@ -185,7 +185,7 @@ class SqliteTransaction:
         writer, before, after = self._writer, update.before, update.after
         key = pack(update.segment, after.seq)
         format = None if after.format == "text" else after.format
-        extra = codec.encode_extra(after, to_micros(after.updated_at))
+        extra = codec.encode_extra(after)
         writer.run("save_message", format, update.draft and update.draft.body, extra, after.pinned or None, key)
         index.change(writer, key, before, after)
         if before.blobs == after.blobs:

@@ -86,8 +86,8 @@ def _states(message: Message) -> str:
     if message.status != "complete":
         kind = "live" if message.status == "in_progress" else "bad"
         states = f'<span class="state {kind}">{message.status.replace("_", " ")}</span>'
-    elif message.updated_at:
-        states = f'<span class="state" title="Changed {message.updated_at.isoformat()}">edited</span>'
+    if message.edited_at:
+        states += f'<span class="state" title="Edited {message.edited_at.isoformat()}">edited</span>'
     if message.pinned:
         states += '<span class="state">pinned</span>'
     if message.scope:

@@ -64,7 +64,9 @@ class TestUpdateMessage(Contract):
         after = store.update_message("c", before.id, **given)
         assert after.updated_at is not None
         assert after.updated_at >= now
-        assert facts(after) == facts(structs.replace(before, updated_at=after.updated_at, **changed))
+        edited_at = after.updated_at if "content" in given else None
+        times = {"updated_at": after.updated_at, "edited_at": edited_at}
+        assert facts(after) == facts(structs.replace(before, **times, **changed))
         read = store.get_messages("c")
         assert facts(list(read)) == facts([neighbour, after, other])
         assert_exact(store, "c")
@@ -80,6 +82,21 @@ class TestUpdateMessage(Contract):
             times.append(updated)
             clock.advance(-timedelta(seconds=number))
         assert times == sorted(set(times))
+
+    def test_only_an_edit_sets_edited_at(self, store: Driver, clock: Clock) -> None:
+        id = store.append_message("c", "assistant", "", status="in_progress")
+        store.update_message("c", id, content="It gr")
+        done = store.update_message("c", id, content="It grew", status="complete")
+        same = store.update_message("c", id, content="It grew", pinned=True)
+        assert (done.edited_at, same.edited_at) == (None, None)
+        now = clock.advance(HOUR)
+        edited = store.update_message("c", id, content="It was edited")
+        assert edited.edited_at is not None
+        assert edited.edited_at >= now
+        assert edited.edited_at == edited.updated_at
+        clock.advance(HOUR)
+        store.update_message("c", id, metadata={"seen": True})
+        assert store.get_message("c", id).edited_at == store.get_messages("c")[0].edited_at == edited.edited_at
 
     def test_updating_what_does_not_exist_is_not_found(self, store: Driver) -> None:
         with pytest.raises(ConversationNotFound):
