@@ -6,13 +6,11 @@ asked too, at an endpoint of the test's own. `HANSARD_EXAMPLES=200` looks longer
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
 from openai.types.beta import Thread, ThreadDeleted
 from openai.types.beta.threads import Message, MessageDeleted
 from openai.types.chat import ChatCompletion, ChatCompletionDeleted
@@ -24,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from tests.server.documented_requests import send_all
 from tests.server.kit import Served, serving
 from tests.server.openai_wire.endpoint import endpoint
 from tests.server.openai_wire.samples import ITEMS
@@ -33,7 +32,6 @@ from hansard.server.endpoints import Endpoint
 from hansard.server.openai.app import ENDPOINTS, MODELS
 from hansard.server.settings import Settings
 
-EXAMPLES = int(os.environ.get("HANSARD_EXAMPLES", "0"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 TEXT = {"type": "string"}
@@ -186,14 +184,14 @@ def operation(route: Endpoint) -> dict[str, Any]:
     return found
 
 
-def document() -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def document() -> Any:
     paths: dict[str, dict[str, Any]] = {}
     for route in (*ENDPOINTS, *MODELS):
         paths.setdefault("/v1" + route.path, {})[route.method.lower()] = operation(route)
-    return {"openapi": "3.1.0", "info": {"title": "wire", "version": "1"}, "paths": paths}
-
-
-schema = schemathesis.openapi.from_dict(document())
+    return schemathesis.openapi.from_dict(
+        {"openapi": "3.1.0", "info": {"title": "wire", "version": "1"}, "paths": paths}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -203,14 +201,6 @@ def server() -> Iterator[Served]:
         yield served
 
 
-@schema.parametrize()
-@settings(
-    max_examples=EXAMPLES or 12,
-    derandomize=not EXAMPLES,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_requests_made_from_the_document(case: Any, server: Served) -> None:
-    case.call_and_validate(base_url=server.address, checks=CHECKS)
+@pytest.mark.timeout(3600)  # as many tests as there are operations
+def test_requests_made_from_the_document(document: Any, server: Served, subtests: pytest.Subtests) -> None:
+    assert send_all(document, server.address, CHECKS, subtests, examples=12) == len((*ENDPOINTS, *MODELS))
