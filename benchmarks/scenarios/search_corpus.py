@@ -13,12 +13,15 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from benchmarks.arena import stepped
+from msgspec import structs
+
+from benchmarks.arena import Arena, stepped
 from hansard import Message, Store, connect, sync
 from hansard.analysis import VERSION
 from hansard.backends.sqlite import index, schema
@@ -31,9 +34,12 @@ _RECIPE = 1
 WORDS = {"rare": "zanzibar", "1 %": "lighthouse", "common": "river"}
 _EVERY = {"zanzibar": 5_000, "lighthouse": 100, "river": 2}
 _BATCH = 100
-
+_FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+_SECONDS = 7
+"""Between two messages of an archived conversation: several conversations of a thousand overlap."""
 
 Text = Callable[[int], str]
+Corpus = Literal["hansard", "archive", "fts5"]
 
 
 @cache
@@ -72,11 +78,23 @@ def batches(messages: int) -> Iterator[tuple[str, range]]:
         yield (BIG if at % 100 == 0 else f"c{start // 1000}"), range(start, start + _BATCH)
 
 
-async def fill(store: Store, messages: int, text: Text = latin) -> None:
+async def fill(store: Store, messages: int, text: Text = latin, *, archived: bool = False) -> None:
     for conversation, numbers in batches(messages):
-        await store.append(conversation, [Message("user", text(number)) for number in numbers], user_id="ann")
+        made = [Message("user", text(number)) for number in numbers]
+        if archived:
+            times = _times(conversation, numbers, messages)
+            made = [structs.replace(message, created_at=time) for message, time in zip(made, times, strict=True)]
+        await store.append(conversation, made, user_id="ann")
     backend: Any = store.backend
     await backend.catch_up()
+
+
+def _times(conversation: str, numbers: range, messages: int) -> list[datetime]:
+    """Returns times of an archive: its conversations are not stored in their order, except for the big one."""
+    if conversation == BIG:
+        return [_FIRST + timedelta(seconds=number) for number in numbers]
+    start = random.Random(conversation).randrange(messages)
+    return [_FIRST + timedelta(seconds=start + number % 1000 * _SECONDS) for number in numbers]
 
 
 def grown(path: Path, messages: int, text: Text = latin) -> Path:
@@ -91,14 +109,29 @@ def grown(path: Path, messages: int, text: Text = latin) -> Path:
     return path
 
 
-def built(path: Path, messages: int, text: Text = latin) -> Path:
+def built(path: Path, messages: int, text: Text = latin, *, archived: bool = False) -> Path:
     """Builds our store at that path."""
 
     async def build() -> None:
-        async with connect(f"sqlite:///{path}") as store:
-            await fill(store, messages, text)
+        async with connect(f"sqlite:///{path}?durability=normal") as store:
+            await fill(store, messages, text, archived=archived)
 
     asyncio.run(build())
+    return path
+
+
+def built_archive(path: Path, messages: int) -> Path:
+    return built(path, messages, archived=True)
+
+
+def prepared(arena: Arena, name: Corpus, messages: int) -> Path:
+    """Returns a new file with the corpus: `archive` is ours, with conversations that are not stored in their order."""
+    path = arena.place()[0].with_suffix(".db")
+    build = _BUILDERS[name]
+    if arena.options.quick:
+        build(path, messages)
+    else:
+        copied(stored_copy(name, messages, build), path)
     return path
 
 
@@ -170,6 +203,13 @@ class Raw:
 
     def close(self) -> None:
         self.connection.close()
+
+
+_BUILDERS: dict[Corpus, Callable[[Path, int], object]] = {
+    "hansard": built,
+    "archive": built_archive,
+    "fts5": Raw.build,
+}
 
 
 def text_bytes(path: Path) -> int:

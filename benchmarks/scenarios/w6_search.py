@@ -30,16 +30,13 @@ def run(arena: Arena) -> Iterator[Comparison]:
         return
     arena.require_files()
     messages = arena.size(1_000_000, quick=20_000)
-    ours, theirs = (arena.place()[0].with_suffix(".db") for _ in range(2))
-    if arena.options.quick:
-        search_corpus.built(ours, messages)
-        Raw.build(theirs, messages)
-    else:
-        search_corpus.copied(search_corpus.stored_copy("hansard", messages, search_corpus.built), ours)
-        search_corpus.copied(search_corpus.stored_copy("fts5", messages, Raw.build), theirs)
-    raw = Raw(theirs)
+    ours = search_corpus.prepared(arena, "hansard", messages)
+    archive = search_corpus.prepared(arena, "archive", messages)
+    raw = Raw(search_corpus.prepared(arena, "fts5", messages))
+    with sync.connect(f"sqlite:///{archive}") as store:
+        yield from searches(arena, f"sqlite:///{archive}", store, raw, "everything of an archive")
     with sync.connect(f"sqlite:///{ours}") as store:
-        yield from searches(arena, f"sqlite:///{ours}", store, raw)
+        yield from searches(arena, f"sqlite:///{ours}", store, raw, "everything")
         yield rebuild(arena, store, raw, messages)
     raw.close()
     yield size(arena, "Latin", ours, 1.0)
@@ -49,10 +46,10 @@ def run(arena: Arena) -> Iterator[Comparison]:
 # Searching
 
 
-def searches(arena: Arena, url: str, blocking: sync.Store, raw: Raw) -> Iterator[Comparison]:
+def searches(arena: Arena, url: str, blocking: sync.Store, raw: Raw, everything: str) -> Iterator[Comparison]:
     store = arena.run_async(_opened(url))
     try:
-        for scope, in_big in (("a conversation", True), ("everything", False)):
+        for scope, in_big in (("a conversation", True), (everything, False)):
             for name, word in search_corpus.WORDS.items():
                 _check(blocking, raw, word, in_big=in_big)
                 title = f"{TITLE}, {name} word in {scope}"
@@ -74,20 +71,22 @@ def searches(arena: Arena, url: str, blocking: sync.Store, raw: Raw) -> Iterator
                 }
                 series = _timed(arena, calls_by_name, calls=1, rounds=arena.size(7, quick=3))
                 yield Judge(arena.roster, f"{title}, best", series).compare(OURS, BM25, 2.0)
-        yield _asked(arena, blocking, raw)
+        yield _asked(arena, blocking, raw, everything)
     finally:
         arena.run_async(store.close())
 
 
-def _asked(arena: Arena, store: sync.Store, raw: Raw) -> Comparison:
-    """A question of ten plain words, over everything."""
+def _asked(arena: Arena, store: sync.Store, raw: Raw, everything: str) -> Comparison:
+    """A question of ten plain words."""
     asked = search_corpus.question()
     calls_by_name = {
         OURS: partial(_slice, partial(store.search, asked, match="any", limit=20, token_cap=None)),
         BM25: partial(_slice, partial(raw.best, " OR ".join(asked.split()), in_big=False)),
     }
     series = _timed(arena, calls_by_name, calls=1, rounds=arena.size(7, quick=3))
-    return Judge(arena.roster, f"{TITLE}, a question of ten words, best", series).compare(OURS, BM25, 3.0)
+    return Judge(arena.roster, f"{TITLE}, a question of ten words in {everything}, best", series).compare(
+        OURS, BM25, 3.0
+    )
 
 
 async def _opened(url: str) -> Store:

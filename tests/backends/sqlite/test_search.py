@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.contract.backends import quick_folder
@@ -59,6 +60,21 @@ def test_the_blocking_api_fills_it_now_and_then(tmp_path: Path) -> None:
         assert places(tmp_path / "a.db") == 1000
         opened.append("c", [Message("user", "word")] * 1500)
         assert places(tmp_path / "a.db") == 1000, "whoever loads is not held up"
+
+
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+def test_a_search_ends_while_others_write_faster_than_it_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Literal["newest", "relevance"]
+) -> None:
+    monkeypatch.setattr(search, "TAIL", 100)
+    passes = []
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
+        opened.append("c", [Message("user", f"word{number} common") for number in range(1500)])
+        # As if as many messages arrived meanwhile as were indexed.
+        monkeypatch.setattr(index, "index_many", passes.append)
+        assert [hit.message.text for hit in opened.search("word7", order=order)] == ["word7 common"]
+    assert len(passes) == 2
+    assert places(tmp_path / "a.db") == 0
 
 
 def test_what_was_imported_is_indexed(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from hansard.analysis import (
     Query,
     RankedMatch,
     Ranking,
+    Sieve,
     Terms,
     analyse,
     relevance,
-    searchable,
 )
 from hansard.analysis.relevance import Posting
 from hansard.backends.shared.full_text import clause_expression, expression
@@ -189,19 +189,19 @@ class SqlitePostings:
         if not self._search.state.tail:
             return []
         found = []
-        known = None if self._search.pk is None else self._search.pk
+        query, known = self._lookup.query, self._search.pk
+        sieve = Sieve(query)
         for row in self._search.tail_rows():
-            terms = analyse(searchable(rows.message_of(row[:WIDTH], "")))
-            pk = row[WIDTH] if known is None else known
-            key = self._key(row[0], pk)
-            if key is not None and self._lookup.query.matches(terms):
+            text = index.text_of(row[:WIDTH])
+            key = self._key(row[0], row[WIDTH] if known is None else known)
+            if key is not None and sieve.passes(text) and query.matches(terms := analyse(text)):
                 found.append((key, terms))
         return found
 
 
-def rank(connection: ReadConnection, context: Context, lookup: Lookup) -> Ranking | None:
-    """Returns the best matches; None if the tail must be indexed first."""
-    if not search.is_ready(connection):
+def rank(connection: ReadConnection, context: Context, lookup: Lookup, tail: int) -> Ranking | None:
+    """Returns the best matches; None if the tail is longer than that, and must be indexed first."""
+    if not search.is_ready(connection, tail):
         return None
     where = SqliteSearch(connection, context, lookup)
     if not where.locate():

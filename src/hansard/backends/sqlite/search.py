@@ -13,17 +13,18 @@ from typing import Any
 from msgspec import structs
 
 from hansard import rules
-from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
+from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse
 from hansard.backends.shared.full_text import conversation_term, expression, user_term
 from hansard.backends.sqlite import index, read, read_cache, rows
 from hansard.backends.sqlite.read_cache import ConversationBranch, ReadConnection
 from hansard.backends.sqlite.rows import Row, unpack
 from hansard.contract.types import Context, StoredBranch
 from hansard.errors import FormatMismatch
-from hansard.model import Conversation, Message, to_micros
+from hansard.model import Conversation, to_micros
 
 TAIL = 100
-"""Messages of the tail that a search checks one by one; a longer tail is indexed first."""
+"""Messages of the tail that a search checks one by one; a longer tail is indexed first. If others write so fast that it
+is longer again by then, the search checks ten times as many, so that it ends."""
 _FEW = 100
 """Hits that may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
@@ -233,7 +234,7 @@ class SqliteSearch:
         query = self.lookup.query
         sieve = Sieve(query)
         for row in self.tail_rows():
-            text = searchable(_message(row))
+            text = index.text_of(row[:WIDTH])
             if sieve.passes(text) and query.matches(analyse(text)):
                 yield row
 
@@ -248,13 +249,13 @@ class SqliteSearch:
         return self.connection.execute(_sql(_UNINDEXED, self._whose(), "", more), values)
 
 
-def search(connection: ReadConnection, context: Context, lookup: Lookup) -> Matches | None:
-    """Returns the matches; None if the tail must be indexed first."""
-    return SqliteSearch(connection, context, lookup).find() if is_ready(connection) else None
+def search(connection: ReadConnection, context: Context, lookup: Lookup, tail: int) -> Matches | None:
+    """Returns the matches; None if the tail is longer than that, and must be indexed first."""
+    return SqliteSearch(connection, context, lookup).find() if is_ready(connection, tail) else None
 
 
-def is_ready(connection: ReadConnection) -> bool:
-    """Returns whether the index can be searched; False if the tail must be indexed first."""
+def is_ready(connection: ReadConnection, tail: int) -> bool:
+    """Returns whether the index can be searched; False if the tail is longer than that."""
     connection.refresh()
     state = connection.state()
     if not state.is_ours:
@@ -263,7 +264,7 @@ def is_ready(connection: ReadConnection) -> bool:
             found=str(state.version),
             wanted=str(VERSION),
         )
-    return state.tail <= TAIL
+    return state.tail <= tail
 
 
 def is_quick(lookup: Lookup) -> bool:
@@ -285,10 +286,6 @@ def _is_word(query: Query) -> bool:
 @lru_cache(64)
 def _sql(text: str, whose: str, owners: str, more: str) -> str:
     return text.format(whose=whose, owners=owners, more=more)
-
-
-def _message(row: Row) -> Message:
-    return rows.message_of(row[:_CONVERSATION], "")
 
 
 def filters(lookup: Lookup, values: list[Any]) -> str:

@@ -8,7 +8,7 @@ reads go to a thread.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -176,20 +176,26 @@ class SqliteStorage:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        def run(connection: ReadConnection) -> Matches | None:
-            return search.search(connection, context, lookup)
-
         is_quick = self._blocking or search.is_quick(lookup)
-        while (found := self._read(run) if is_quick else await self._long_read(run)) is None:
-            await self._write(index.index_many)
-        return found
+
+        async def look(tail: int) -> Matches | None:
+            run = partial(search.search, context=context, lookup=lookup, tail=tail)
+            return self._read(run) if is_quick and tail == search.TAIL else await self._long_read(run)
+
+        return await self._indexed(look)
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
-        def run(connection: ReadConnection) -> Ranking | None:
-            return rank.rank(connection, context, lookup)
+        async def look(tail: int) -> Ranking | None:
+            return await self._long_read(partial(rank.rank, context=context, lookup=lookup, tail=tail))
 
-        while (found := await self._long_read(run)) is None:
+        return await self._indexed(look)
+
+    async def _indexed(self, look: Callable[[int], Awaitable[T | None]]) -> T:
+        """Runs a search; indexes the tail first if it is too long."""
+        tail = search.TAIL
+        while (found := await look(tail)) is None:
             await self._write(index.index_many)
+            tail *= 10
         return found
 
     async def catch_up(self) -> None:
