@@ -15,6 +15,7 @@ from hansard.server.web.links import query, segment
 from hansard.server.web.message_page import MESSAGE
 from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.sample_data import load_sample
+from hansard.server.web.words import say
 
 routes = PageRoutes()
 
@@ -122,9 +123,8 @@ async def do_delete(request: PageRequest[NoQuery, ConfirmForm]) -> HttpResponse:
     conversation = await request.conversation()
     receipt = await request.store.delete_conversation(conversation.id)
     request.services.totals.clear()
-    return request.render(
-        "receipt.html", receipt=receipt, what=f"the conversation “{conversation.title or conversation.id}”"
-    )
+    what = say("The conversation “{title}”", title=conversation.title or conversation.id)
+    return request.render("receipt.html", receipt=receipt, what=what)
 
 
 @routes.form(MESSAGE + "/delete")
@@ -132,7 +132,7 @@ async def do_delete_message(request: PageRequest[NoQuery, ConfirmForm]) -> HttpR
     """Deletes a message from every branch."""
     _require_confirmation(request.body)
     receipt = await request.store.delete_message(request.path[0], request.path[1])
-    return request.render("receipt.html", receipt=receipt, what=f"the message {request.path[1]}")
+    return request.render("receipt.html", receipt=receipt, what=say("The message {id}", id=request.path[1]))
 
 
 @routes.form(MESSAGE + "/edit")

@@ -19,6 +19,7 @@ from hansard.server.key_file import Key, KeyFile
 from hansard.server.store_keys import StoreKeys
 from hansard.server.web import overview
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
+from hansard.server.web.words import say
 
 routes = PageRoutes()
 
@@ -142,7 +143,7 @@ async def do_purge(request: PageRequest[NoQuery, PurgeForm]) -> HttpResponse:
         return await _admin(request, would_go=counted, days=days)
     receipt = await request.store.purge(timedelta(days=days))
     request.services.totals.clear()
-    return request.render("receipt.html", receipt=receipt, what=f"what was not touched for {days} days")
+    return request.render("receipt.html", receipt=receipt, what=say("What was not touched for {days} days", days=days))
 
 
 @routes.form("/admin/erase", scope="admin")
@@ -151,7 +152,7 @@ async def do_erase(request: PageRequest[NoQuery, EraseForm]) -> HttpResponse:
     _require_confirmation(request.body.sure)
     receipt = await request.store.erase_user(request.body.user)
     request.services.totals.clear()
-    return request.render("receipt.html", receipt=receipt, what=f"the user {request.body.user}")
+    return request.render("receipt.html", receipt=receipt, what=say("The user {name}", name=request.body.user))
 
 
 @routes.form("/admin/tenants/delete", scope="admin", operator=True)
@@ -160,7 +161,7 @@ async def do_delete_tenant(request: PageRequest[NoQuery, DeleteTenantForm]) -> H
     _require_confirmation(request.body.sure)
     receipt = await request.root.admin.delete_tenant(request.body.tenant)
     request.services.totals.clear()
-    return request.render("receipt.html", receipt=receipt, what=f"the tenant {request.body.tenant}")
+    return request.render("receipt.html", receipt=receipt, what=say("The tenant {name}", name=request.body.tenant))
 
 
 def _require_confirmation(sure: str | None) -> None:

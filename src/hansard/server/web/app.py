@@ -29,6 +29,7 @@ from hansard.server.web import (
     prompt_explanation,
     search,
     static_files,
+    words,
 )
 from hansard.server.web.chat import Echo, PageModel
 from hansard.server.web.links import unsegment
@@ -80,11 +81,14 @@ class Site(Pipeline[AnyPageRequest]):
         except Exception as error:
             await _unreadable(send, error)
             return
+        words.use(request.language)
         await self.serve(request)
 
     async def respond(self, request: AnyPageRequest) -> HttpResponse:
         if request.raw_path == b"":
             return redirect(request.home)
+        if request.method in ("GET", "HEAD") and (chosen := request.chosen_language) is not None:
+            return redirect(*chosen)
         if request.method == "POST" and request.raw_path in (_SIGN_IN, _SIGN_OUT):
             return await self._sign_in_or_out(request)
         return await super().respond(request)

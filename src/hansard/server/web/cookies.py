@@ -30,6 +30,7 @@ HOST_KEY = HOST + KEY
 It must have the path `/`: behind a prefix, it would be sent to other applications."""
 SEED = "hansard_seed"
 _DAYS_30 = 30 * 86_400
+YEAR = 365 * 86_400
 _TOKEN = re.compile(r"[\w.~+/=-]{1,3800}", re.ASCII)
 _OWN_SITE = (None, b"same-origin", b"none")
 
@@ -77,7 +78,7 @@ def seed_of(request: PageRequest[Any, Any]) -> tuple[str, Headers]:
     if seed and len(seed) >= 32:
         return seed, ()
     seed = secrets.token_urlsafe(32)
-    return seed, (_cookie(request, SEED, seed, path="/", same_site="Strict"),)
+    return seed, (cookie(request, SEED, seed, path="/", same_site="Strict"),)
 
 
 def proof_of(request: PageRequest[Any, Any], seed: str) -> str:
@@ -104,17 +105,17 @@ def check_form(request: PageRequest[Any, Any], proof: str | None) -> None:
 def signed_in(request: PageRequest[Any, Any], key: str, shown_at: str) -> Headers:
     """Returns headers that set the key cookie. `shown_at` is the path of the sign-in page as the server sees it."""
     if request.is_https and _has_no_prefix(request, shown_at):
-        return (_cookie(request, HOST_KEY, key, path="/", seconds=_DAYS_30), _cookie(request, KEY, "", seconds=0))
-    return (*_delete_host_cookie(request), _cookie(request, KEY, key, seconds=_DAYS_30))
+        return (cookie(request, HOST_KEY, key, path="/", seconds=_DAYS_30), cookie(request, KEY, "", seconds=0))
+    return (*_delete_host_cookie(request), cookie(request, KEY, key, seconds=_DAYS_30))
 
 
 def signed_out(request: PageRequest[Any, Any]) -> Headers:
-    return (*_delete_host_cookie(request), _cookie(request, KEY, "", seconds=0))
+    return (*_delete_host_cookie(request), cookie(request, KEY, "", seconds=0))
 
 
 def _delete_host_cookie(request: PageRequest[Any, Any]) -> Headers:
     """Deletes the `__Host-` cookie. It takes precedence, so an outdated one would block the browser."""
-    return (_cookie(request, HOST_KEY, "", path="/", seconds=0),) if HOST_KEY in request.cookies else ()
+    return (cookie(request, HOST_KEY, "", path="/", seconds=0),) if HOST_KEY in request.cookies else ()
 
 
 def _has_no_prefix(request: PageRequest[Any, Any], shown_at: str) -> bool:
@@ -124,7 +125,7 @@ def _has_no_prefix(request: PageRequest[Any, Any], shown_at: str) -> bool:
     return bool(named) and path in (shown_at.partition("?")[0], "sign-in")
 
 
-def _cookie(
+def cookie(
     request: PageRequest[Any, Any],
     name: str,
     value: str,

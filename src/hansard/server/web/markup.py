@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from hansard import __version__
 from hansard.cache import Cache
-from hansard.server.web import content, fragments, links, static_files
+from hansard.server.web import content, fragments, links, static_files, words
 
 _MOST_BYTES = 24_000_000
 """Size of the cache."""
@@ -36,8 +36,8 @@ def render(template: str, **values: Any) -> str:
 
 
 def cached(shown: object, write: Callable[[], str]) -> Markup:
-    """Returns the result of `write` from the cache. It must depend only on `shown`."""
-    key = hashlib.blake2b(_encode(shown), digest_size=20).digest()
+    """Returns the result of `write` from the cache. It must depend only on `shown`, and on the reader's language."""
+    key = hashlib.blake2b(_encode((words.language(), shown)), digest_size=20).digest()
     html = html_cache.get(key)
     if html is None:
         html = write()
@@ -61,7 +61,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(version=__version__, query=links.query, files=static_files)
+    environment.globals.update(version=__version__, query=links.query, files=static_files, words=words)
+    environment.globals.update(say=words.say, say_count=words.say_count)
     environment.filters.update(
         segment=links.segment, time=fragments.time, count=count, size=content.size_of, cost=fragments.cost, short=short
     )

@@ -23,11 +23,6 @@ DAYS = 30
 NEWEST = 8
 CHECKS = ("hansard", "checks")
 """The namespace of the record with the result of the last check."""
-_DURABILITY = {
-    "none": "nothing: it ends with the process",
-    "process": "a crash of the process",
-    "machine": "a crash of the machine",
-}
 
 
 @routes.page("/")
@@ -41,13 +36,12 @@ async def see_overview(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     )
     stats = sums.stats
     if not newest and not (stats and stats.conversations):
-        return request.render("empty.html", stats=stats, durability=_DURABILITY[request.store.capabilities.durability])
+        return request.render("empty.html", stats=stats)
     values: dict[str, Any] = {
         "stats": stats,
         "rows": newest,
         "checked": checked.value if checked is not None else None,
         "checked_at": checked.updated_at if checked is not None else None,
-        "durability": _DURABILITY[request.store.capabilities.durability],
         "figures": _figures(sums, since, request.home),
     }
     return request.render("overview.html", **values)

@@ -22,13 +22,14 @@ from hansard.server import parameters
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import H, Headers, HttpResponse, Routes, Scope
 from hansard.server.request import Request
-from hansard.server.web import cookies, markup
+from hansard.server.web import cookies, markup, words
 from hansard.server.web.chat import PageModel
 from hansard.server.web.links import unsegment
 from hansard.server.web.usage_totals import UsageTotals
 
 TENANT = b"/t/"
 COLOURS = cookies.OURS + "colours"
+LANGUAGE = cookies.OURS + "language"
 HTML = "text/html; charset=utf-8"
 FORM = "application/x-www-form-urlencoded"
 PROOF = "proof"
@@ -124,6 +125,28 @@ class PageRequest(Request[Q, F]):
         """`light` or `dark`, if the reader has chosen; None for the system's setting."""
         chosen = self.cookies.get(COLOURS)
         return chosen if chosen in ("light", "dark") else None
+
+    @property
+    def language(self) -> str:
+        accepted = self.headers.get(b"accept-language", b"").decode("latin-1")
+        return words.chosen_of(self.cookies.get(LANGUAGE), accepted)
+
+    @property
+    def chosen_language(self) -> tuple[str, tuple[bytes, bytes]] | None:
+        """Where to go, and the cookie to set, if the query chooses a language: `?lang=de`."""
+        if b"lang=" not in self.scope["query_string"]:
+            return None
+        pairs = parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        chosen = next((value for name, value in pairs if name == "lang"), None)
+        if chosen is None:
+            return None
+        if chosen not in words.LANGUAGES:
+            raise ValidationError(f"lang is {chosen[:20]!r}: the page has {', '.join(words.LANGUAGES)}")
+        rest = urlencode([(name, value) for name, value in pairs if name != "lang"])
+        path = self.path_and_query.partition("?")[0]
+        return self.root_link + path + (f"?{rest}" if rest else ""), cookies.cookie(
+            self, LANGUAGE, chosen, path="/", seconds=cookies.YEAR
+        )
 
     @property
     def is_https(self) -> bool:

@@ -6,6 +6,11 @@
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
   document.documentElement.classList.add("scripted");
 
+  // Texts in the reader's language: the server sends the translations of those that this file has
+
+  const words = JSON.parse(document.documentElement.dataset.words ?? "{}");
+  const say = (text, values = {}) => (words[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+
   // Times
 
   const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
@@ -58,18 +63,18 @@
     const made = document.createElement("button");
     made.type = "button";
     made.className = "quiet copy";
-    made.textContent = "Copy";
+    made.textContent = say("Copy");
     made.setAttribute("aria-label", name);
     made.addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(await read());
-        made.textContent = "Copied";
+        made.textContent = say("Copied");
       } catch (error) {
         quietly(error);
-        made.textContent = "Not copied";
+        made.textContent = say("Not copied");
       }
       made.setAttribute("aria-label", made.textContent);
-      setTimeout(() => { made.textContent = "Copy"; made.setAttribute("aria-label", name); }, 5000);
+      setTimeout(() => { made.textContent = say("Copy"); made.setAttribute("aria-label", name); }, 5000);
     });
     return made;
   }
@@ -83,12 +88,12 @@
 
   function addCopyButtons(from) {
     if (!navigator.clipboard) return;  // only with TLS, or on this machine
-    for (const message of all(".message", from)) $(".open", message)?.before(copyButton("Copy this message", () => written(message)));
+    for (const message of all(".message", from)) $(".open", message)?.before(copyButton(say("Copy this message"), () => written(message)));
     for (const code of all("pre.code", from)) {
       const around = document.createElement("div");
       around.className = "copied-from";
       code.replaceWith(around);
-      around.append(code, copyButton("Copy this code", () => code.textContent));
+      around.append(code, copyButton(say("Copy this code"), () => code.textContent));
     }
   }
 
@@ -183,7 +188,7 @@
     link.className = "further";
     link.dataset[kind] = "";
     link.href = url;
-    link.textContent = kind === "older" ? "Older messages" : "Newer messages";
+    link.textContent = kind === "older" ? say("Older messages") : say("Newer messages");
     return link;
   }
 
@@ -379,13 +384,13 @@
       box.value = "";
       try {
         const answer = await fetch(form.action, { method: "POST", body: sent, credentials: "same-origin" });
-        if (!answer.ok) throw new Error(`The message was not stored (${answer.status}).`);
+        if (!answer.ok) throw new Error(say("The message was not stored ({status}).", { status: answer.status }));
         if (tail?.readyState !== EventSource.OPEN) location.href = answer.url;
       } catch (error) {
         const problem = document.createElement("p");
         problem.className = "problem";
         problem.role = "alert";
-        problem.textContent = error instanceof TypeError ? "The server does not answer. What you wrote is still here." : error.message;
+        problem.textContent = error instanceof TypeError ? say("The server does not answer. What you wrote is still here.") : error.message;
         box.after(problem);
         box.value ||= words;
       }
@@ -398,6 +403,14 @@
     if (event.target.matches?.(".danger[open]")) event.target.scrollIntoView({ block: "nearest" });
   }, true);
 
+  // Another language, for the same address
+
+  for (const each of all("a[data-language]")) each.addEventListener("click", () => {
+    const url = new URL(location.href);
+    url.searchParams.set("lang", each.lang);
+    each.href = url;
+  });
+
   // Copying
 
   document.addEventListener("click", async (event) => {
@@ -409,7 +422,7 @@
       const answer = await fetch(link.href, { credentials: "same-origin" });
       if (!answer.ok) throw new Error(`${answer.status}`);
       await navigator.clipboard.writeText(await answer.text());
-      link.textContent = "Copied";
+      link.textContent = say("Copied");
     } catch { location.href = link.href; }
     setTimeout(() => { link.textContent = words; }, 5000);
   });
@@ -417,14 +430,14 @@
   // Colours: a cookie, so that the server knows them before the first paint
 
   const button = $("[data-colours-button]");
-  const colours = { "": ["◐", "as your system"], light: ["☀", "light"], dark: ["☾", "dark"] };
+  const colours = { "": ["◐", say("Colours: as your system")], light: ["☀", say("Colours: light")], dark: ["☾", say("Colours: dark")] };
 
   function choose(chosen) {
-    const root = document.documentElement, [sign, words] = colours[chosen];
+    const root = document.documentElement, [sign, name] = colours[chosen];
     if (chosen) root.dataset.colours = chosen; else delete root.dataset.colours;
     $("meta[name=color-scheme]").content = chosen || "light dark";
     button.textContent = sign;
-    button.title = `Colours: ${words}`;
+    button.title = name;
     button.setAttribute("aria-label", button.title);
     button.hidden = false;
   }

@@ -1,0 +1,89 @@
+"""The words of the page in the reader's language.
+
+English texts stand in the templates, in the script and in Python, each inside `say(…)` or `say_count(…)`. A language is
+a file `languages/CODE.json` that maps each English text to its translation; a text that it lacks stays English. Stored
+content, and the messages of errors, are shown as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from markupsafe import Markup, escape
+
+ENGLISH = "en"
+LANGUAGES = {ENGLISH: "English", "de": "Deutsch"}
+"""The languages of the page, each by its own name."""
+SCRIPTS = ("hansard.js",)
+_SAID = re.compile(r"""\bsay(?:Count)?\(\s*((?:"[^"\n]*"(?:,\s*)?)+)""")
+_TEXT = re.compile(r'"([^"\n]*)"')
+_language: ContextVar[str] = ContextVar("language", default=ENGLISH)
+
+
+def use(language: str) -> None:
+    """Sets the language of the request that is being answered."""
+    _language.set(language)
+
+
+def language() -> str:
+    return _language.get()
+
+
+def say(text: str, /, **values: Any) -> str:
+    """Returns a text in the reader's language. Names in braces are replaced by values, which are escaped."""
+    said = catalogue(_language.get()).get(text, text)
+    return Markup(escape(said)).format(**values) if values else said
+
+
+def say_count(one: str, many: str, number: int, /, **values: Any) -> str:
+    """Returns the text for that number, with `{n}` replaced by it."""
+    return say(one if number == 1 else many, n=f"{number:,}", **values)
+
+
+@cache
+def catalogue(language: str) -> Mapping[str, str]:
+    """Returns the translations of a language. English has none: its texts are the keys."""
+    if language == ENGLISH:
+        return {}
+    file = files("hansard.server.web") / "languages" / f"{language}.json"
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+
+
+@cache
+def script_catalogue(language: str) -> str | None:
+    """Returns the translations that the script needs, as JSON; None for English."""
+    if language == ENGLISH:
+        return None
+    known = catalogue(language)
+    return msgspec.json.encode({text: known[text] for text in script_texts() if text in known}).decode()
+
+
+@cache
+def script_texts() -> tuple[str, ...]:
+    """Returns the English texts of the scripts."""
+    folder = files("hansard.server.web") / "static"
+    said = (found[1] for name in SCRIPTS for found in _SAID.finditer((folder / name).read_text("utf-8")))
+    return tuple(dict.fromkeys(text for each in said for text in _TEXT.findall(each)))
+
+
+def chosen_of(cookie: str | None, accepted: str) -> str:
+    """Returns the reader's language: of the cookie, else the first one of `Accept-Language` that the page has."""
+    if cookie in LANGUAGES:
+        return cookie
+    return next((code for code in _preferred(accepted) if code in LANGUAGES), ENGLISH)
+
+
+def _preferred(accepted: str) -> list[str]:
+    """Returns the primary codes of an `Accept-Language` header, the most wanted first."""
+    wanted = []
+    for at, each in enumerate(accepted.split(",")[:20]):
+        name, _, rest = each.strip().partition(";")
+        weight = re.fullmatch(r"\s*q=([01](?:\.\d{0,3})?)\s*", rest)
+        wanted.append((-float(weight[1]) if weight else -1.0, at, name.strip().lower().partition("-")[0]))
+    return [code for weight, _, code in sorted(wanted) if weight < 0]
