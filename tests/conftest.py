@@ -34,8 +34,8 @@ _OWNER = pytest.StashKey[bool]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_OWNER] = runs.begin()
     if memory := runs.memory():
-        # Where pytest makes the folders of the tests, and keeps those of the tests that failed. Thousands of stores need
-        # not wait for a disk: whatever a test can kill, what it wrote is in the hands of the system either way.
+        # Where pytest creates the folders of the tests. Thousands of stores need not wait for a disk: tests kill
+        # processes, not machines, so what a test wrote is kept by the system either way.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Shells start what runs behind them so. Commands that tests stop by it would inherit that, and never end.
