@@ -67,7 +67,7 @@ def test_a_search_ends_while_others_write_faster_than_it_indexes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Literal["newest", "relevance"]
 ) -> None:
     monkeypatch.setattr(search, "TAIL", 100)
-    passes = []
+    passes: list[object] = []
     with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
         opened.append("c", [Message("user", f"word{number} common") for number in range(1500)])
         # As if as many messages arrived meanwhile as were indexed.
