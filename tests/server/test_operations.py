@@ -7,8 +7,10 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,6 @@ from hansard.errors import Unavailable
 from hansard.server import supervisor
 from hansard.server.key_file import KeyFile
 from hansard.server.logs import JsonLines
-from hansard.server.process import listen
 from hansard.server.settings import Settings
 
 
@@ -233,29 +234,57 @@ def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> N
         assert process.returncode == 0
 
 
+def test_workers_get_connections_in_turn_and_end_with_their_supervisor(tmp_path: Path) -> None:
+    with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        if not children.exists():
+            pytest.skip("this system does not tell a process's children")
+        host, _, port = address.removeprefix("http://").partition(":")
+        workers = [int(each) for each in children.read_text().split()]
+        with ExitStack() as stack:
+
+            def connect() -> None:
+                stack.enter_context(socket.create_connection((host, int(port))))
+
+            def all_are_ready() -> bool:
+                connect()
+                return all(map(open_connections, workers))
+
+            until(all_are_ready)
+            before = [*map(open_connections, workers)]
+            for _ in range(20):
+                connect()
+            until(lambda: [*map(open_connections, workers)] == [count + 10 for count in before])
+        process.kill()
+        until(lambda: not any(Path(f"/proc/{worker}/exe").exists() for worker in workers))
+
+
+def open_connections(pid: int) -> int:
+    """Returns how many established TCP connections a process has."""
+    inodes = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return len([line for line in lines if line[3] == "01" and f"socket:[{line[9]}]" in inodes])
+
+
 def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_TOO_SOON", 3600.0)
-    with listen("127.0.0.1", 0) as listening:
-        task = supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
-        worker = supervisor.Worker(task, listening)
-        for _ in range(supervisor._MOST_KILLED):
-            worker.process.kill()
-            worker.process.wait()
-            worker = worker.successor()
+    worker = supervisor.Worker(supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", Settings(), "info"))
+    for _ in range(supervisor._MOST_KILLED):
         worker.process.kill()
         worker.process.wait()
-        with pytest.raises(Unavailable, match="right after its start, with code -9"):
-            worker.successor()
+        worker = worker.successor()
+    worker.process.kill()
+    worker.process.wait()
+    with pytest.raises(Unavailable, match="right after its start, with code -9"):
+        worker.successor()
 
 
 def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_GRACE", 0.1)
-    with listen("127.0.0.1", 0) as listening:
-        task = supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", listening.fileno(), Settings(), "info")
-        worker = supervisor.Worker(task, listening)
-        worker.end()
+    worker = supervisor.Worker(supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", Settings(), "info"))
+    worker.end()
     assert worker.process.returncode == -signal.SIGKILL
 
 

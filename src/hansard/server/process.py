@@ -9,7 +9,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from msgspec import structs
@@ -35,15 +35,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 PORT = 8787
 _BACKLOG = 2048
+_MOST_RECEIVED = 16
+"""Connections that a worker receives at a time."""
 _IDLE_CHECK_TICKS = 5
 """Tenths of a second between two checks for idle connections."""
-
-
-@runtime_checkable
-class IdleClosing(Protocol):
-    """A connection that can close itself: see `hansard.server.http_protocol`."""
-
-    def close_if_idle(self, patience: float) -> None: ...
 
 
 class HttpServer(uvicorn.Server):
@@ -58,8 +53,9 @@ class HttpServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % _IDLE_CHECK_TICKS == 0:
             for connection in list(self.server_state.connections):
-                if isinstance(connection, IdleClosing):
-                    connection.close_if_idle(self._patience)
+                # WebSockets have no such method.
+                if (close_if_idle := getattr(connection, "close_if_idle", None)) is not None:
+                    close_if_idle(self._patience)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -79,6 +75,52 @@ class HttpServer(uvicorn.Server):
         finally:
             for each in signals:
                 loop.remove_signal_handler(each)
+
+
+class WorkerServer(HttpServer):
+    """The server of a worker process, which receives its connections from the supervisor."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        assert sockets is not None
+        (channel,) = sockets
+        channel.setblocking(False)
+        self._accepting: set[asyncio.Task[Any]] = set()
+        asyncio.get_running_loop().add_reader(channel, self._receive, channel)
+        channel.send(b".")  # tells the supervisor that this worker is ready
+
+    def _receive(self, channel: socket.socket) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(channel, _MOST_RECEIVED, _MOST_RECEIVED)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data, descriptors = b"", []
+        loop = asyncio.get_running_loop()
+        for descriptor in descriptors:
+            task = loop.create_task(self._serve_connection(socket.socket(fileno=descriptor)))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+        if not data:  # the supervisor has died
+            loop.remove_reader(channel)
+            self.should_exit = True
+
+    async def _serve_connection(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
+        except OSError:  # the client has left, or its TLS handshake has failed
+            connection.close()
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for channel in sockets or ():
+            asyncio.get_running_loop().remove_reader(channel)
+        await super().shutdown(sockets)
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -161,15 +203,19 @@ def run(
         announce(address)
         with tempfile.TemporaryDirectory(prefix="hansard-") as folder:
             settings = structs.replace(settings, metrics_folder=Path(folder))
-            supervise(WorkerTask(url, listening.fileno(), settings, log_level), listening, workers)
+            supervise(WorkerTask(url, settings, log_level), listening, workers)
 
 
 def serve_socket(
-    listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None] = lambda: None
+    given: socket.socket,
+    url: str,
+    settings: Settings,
+    announce: Callable[[], None] = lambda: None,
+    server: type[HttpServer] = HttpServer,
 ) -> None:
-    """Serves a store on a listening socket."""
+    """Serves a store on a listening socket, or on connections from a supervisor."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(listening, url, settings, announce))
+        runner.run(_serve(given, url, settings, announce, server))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -185,7 +231,9 @@ def embedder_of(settings: Settings) -> Embedder | None:
     return None if settings.embedder is None else by_name(settings.embedder)
 
 
-async def _serve(listening: socket.socket, url: str, settings: Settings, announce: Callable[[], None]) -> None:
+async def _serve(
+    given: socket.socket, url: str, settings: Settings, announce: Callable[[], None], server: type[HttpServer]
+) -> None:
     async with connect(url, embedder=embedder_of(settings)) as store:
         shutdown = Shutdown()
         if settings.otlp is not None:
@@ -193,7 +241,7 @@ async def _serve(listening: socket.socket, url: str, settings: Settings, announc
         app = create_app(store, settings, shutdown, keys=await _store_keys(store, settings))
         announce()
         async with _backups(store, settings):
-            await HttpServer(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[listening])
+            await server(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[given])
 
 
 def _backups(store: Store, settings: Settings) -> contextlib.AbstractAsyncContextManager[None]:
