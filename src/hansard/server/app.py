@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from typing import cast
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -34,6 +35,7 @@ from hansard.model import Stats
 from hansard.server import api_docs, openapi, problems, rest, tail_endpoint, tracing
 from hansard.server.audit import AuditLog
 from hansard.server.auth import Auth
+from hansard.server.body import EXTENSION
 from hansard.server.context import Observer, ServerContext
 from hansard.server.deadlines import Deadlines
 from hansard.server.endpoints import Endpoint
@@ -80,7 +82,7 @@ class App:
         self._live = live
         self._pages = pages
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
         if inside.startswith(_WIRE):
             handler = self._openai
@@ -88,7 +90,7 @@ class App:
             handler = self._live
         else:
             handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
-        await handler(scope, receive, send)
+        return handler(scope, receive, send)
 
 
 @cache
@@ -245,8 +247,14 @@ def _observers(metrics: Metrics, settings: Settings) -> tuple[Observer, ...]:
     return tuple(observers)
 
 
+class _CrossOrigin(CORSMiddleware):
+    async def simple_response(self, scope: Scope, receive: Receive, send: Send, request_headers: Headers) -> None:
+        scope.get("extensions", {}).pop(EXTENSION, None)  # the middleware adds its headers to an event
+        await super().simple_response(scope, receive, send, request_headers)
+
+
 def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    return CORSMiddleware(
+    return _CrossOrigin(
         app,
         allow_origins=origins,
         allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),

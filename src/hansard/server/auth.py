@@ -135,10 +135,10 @@ class Auth:
         if (limiter := self._limiters.get(caller.name)) is not None:
             limiter.count_request()
 
-    def charge(self, caller: Caller, size: int) -> None:
-        """Counts bytes that were sent against the caller's quota."""
-        if (limiter := self._limiters.get(caller.name)) is not None:
-            limiter.count_bytes(size)
+    def charge_of(self, caller: Caller) -> Callable[[int], None] | None:
+        """Returns what counts sent bytes against the caller's quota; None if the caller has none."""
+        limiter = self._limiters.get(caller.name)
+        return None if limiter is None else limiter.count_bytes
 
     def _limiter(self, key: Key) -> RateLimiter:
         limiter = self._limiters.get(key.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -13,6 +13,9 @@ from starlette.types import Receive
 from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.server.deadlines import Deadlines
 from hansard.server.problems import HttpError
+
+EXTENSION = "hansard.exchange"
+"""The ASGI extension of `hansard.server.http_protocol`: an `Exchange` in the scope of a request."""
 
 _MOST_INTEGERS = 10
 """Integers of one body that may be written as `4.0`. The body is decoded again for each."""
@@ -29,11 +32,27 @@ class ClientDisconnected(Exception):
     """The client disconnected during its request, so there is no client to answer."""
 
 
+class Exchange(Protocol):
+    """Reads whole requests and writes whole responses, without the events of ASGI."""
+
+    def take_body(self) -> bytes | None: ...
+
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool: ...
+
+
 class RequestBody:
     """The body of one request. It can be read once."""
 
-    def __init__(self, receive: Receive, headers: dict[bytes, bytes], most: int, deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        headers: dict[bytes, bytes],
+        most: int,
+        deadlines: Deadlines,
+        exchange: Exchange | None = None,
+    ) -> None:
         self.receive = receive
+        self._exchange = exchange
         self._most = most
         self._deadlines = deadlines
         self._declared = headers.get(b"content-length")
@@ -60,9 +79,11 @@ class RequestBody:
         event = await self.receive()
         if event["type"] == "http.disconnect":
             raise ClientDisconnected
-        piece: bytes = event.get("body", b"")
+        return self._count(event.get("body", b""), has_more=event.get("more_body", False))
+
+    def _count(self, piece: bytes, *, has_more: bool) -> bytes:
         self.size += len(piece)
-        self._has_more = event.get("more_body", False)
+        self._has_more = has_more
         if self.charge is not None:
             self.charge(len(piece))
         return piece
@@ -77,6 +98,10 @@ class RequestBody:
         most = self._most
         if self._declared is not None and int(self._declared) > most:
             raise _too_large(int(self._declared), most)
+        if self._exchange is not None and (arrived := self._exchange.take_body()) is not None:
+            if len(arrived) > most:
+                raise _too_large(len(arrived), most)
+            return self._count(arrived, has_more=False)
         return await self._in_time(self._pieces(most))
 
     async def _pieces(self, most: int) -> bytes:

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol with combined writes and limits.
+"""uvicorn's HTTP protocol with whole requests and responses, and limits.
 
-- The headers and the body of a response are sent with one write. Each write is a system call and wakes the client,
-  which for a small response costs as much as creating it. ASGI has no event for both, so the connection offers the
-  extension `hansard.combined_write` in the scope of a request.
+- A request that has arrived whole is read, and a response that is complete is written, without ASGI events. Each write
+  is a system call and wakes the client, which for a small response costs as much as creating it. The connection offers
+  both as the extension `hansard.exchange` in the scope of a request: see `HttpExchange`.
 - The headers of a request are limited in size and time. A client that does not read its response is disconnected, so
   that its buffers are freed.
 """
@@ -10,11 +10,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
-from hansard.server.request import EXTENSION
+from hansard.server.body import EXTENSION
 
 _LONGEST_HEAD = 64 * 1024
 _PUNCTUATION = len(": \r\n")
@@ -28,7 +32,6 @@ _TOO_LONG = (
 
 class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._writes = CombinedWrites(transport)
         self._head_since: float | None = self.loop.time()
         """When we began to wait for headers; None after they have arrived."""
         self._head_size = self._read_size = 0
@@ -36,7 +39,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The headers were too long; all further input is ignored."""
         self._unread: tuple[int, float] | None = None
         """Bytes that the client has not read yet, and since when that number has not changed."""
-        super().connection_made(self._writes)  # type: ignore[arg-type]
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         self._read_size = len(data)
@@ -59,7 +62,6 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_since, self._head_size = self.loop.time(), 0
-        self.scope["extensions"] = {EXTENSION: {"hold": self._writes.hold}}
 
     def on_headers_complete(self) -> None:
         self._head_since = None
@@ -67,6 +69,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse()
         if not self._is_refused:
             super().on_headers_complete()
+            if getattr(self.cycle, "scope", None) is self.scope:  # not so for an upgrade to WebSocket
+                # The request's task starts in a later turn of the event loop, and finds the extension.
+                self.scope["extensions"] = {EXTENSION: HttpExchange(self.cycle)}
 
     def on_body(self, body: bytes) -> None:
         if not self._is_refused:
@@ -80,17 +85,13 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_refused:
             super().handle_websocket_upgrade()
 
-    def on_response_complete(self) -> None:
-        self._writes.flush()  # a response to HEAD has no second write
-        super().on_response_complete()
-
     def close_if_idle(self, patience: float) -> None:
         """Closes the connection if its client has neither sent nor read anything for `patience` seconds."""
         now = self.loop.time()
         if self._head_since is not None and now - self._head_since > patience:
             self.transport.abort()
             return
-        size = self._writes.get_write_buffer_size()
+        size = self.transport.get_write_buffer_size()
         if not size:
             self._unread = None
         elif self._unread is None or self._unread[0] != size:
@@ -99,36 +100,40 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
 
 
-class CombinedWrites:
-    """A transport that can combine its next two writes into one."""
+class HttpExchange:
+    """One request and its response on a connection, without the events of ASGI."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._holds = False
-        self._held = b""
-        self.is_closing = transport.is_closing
+    __slots__ = ("_cycle",)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
 
-    def hold(self) -> None:
-        """Delays the next write until the one after it."""
-        self._holds = True
+    def take_body(self) -> bytes | None:
+        """Returns the body if all of it has arrived, else None. It can be taken once."""
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected:
+            return None
+        data = bytes(cycle.body)
+        cycle.body = bytearray()
+        return data
 
-    def write(self, data: bytes) -> None:
-        if not self._holds:
-            self._transport.write(data)
-        elif not self._held:
-            self._held = data
-        else:
-            self._held += data
-            self.flush()
-
-    def flush(self) -> None:
-        data, self._held, self._holds = self._held, b"", False
-        if data:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Writes a whole response. Returns False, and writes nothing, if the client must read earlier bytes first."""
+        cycle = self._cycle
+        if cycle.disconnected or cycle.response_started or cycle.flow.write_paused:
+            return False
+        if HEADER_VALUE_RE.search(b"".join([value for _, value in headers])):
+            raise RuntimeError("a header of the response contains a control character")
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]]
+        lines.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        if cycle.scope["method"] != "HEAD":
+            lines.append(body)
+        cycle.transport.write(b"".join(lines))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+        return True

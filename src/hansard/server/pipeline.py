@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Awaitable, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -42,8 +41,8 @@ class Pipeline(ABC, Generic[C]):
         self.auth = context.auth
         self.router = Router(endpoints)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.serve(self.make_request(scope, receive, send))
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return self.serve(self.make_request(scope, receive, send))
 
     async def serve(self, request: C) -> None:
         """Handles a request and sends its response. Raises nothing."""
@@ -75,7 +74,7 @@ class Pipeline(ABC, Generic[C]):
         self.auth.authorize(caller, endpoint)
         request.store = view = self.auth.view(self.context.store, caller, self.view_headers(request))
         request.tenant, request.user = view.tenant_id, view.user_id
-        request.stream.charge = partial(self.auth.charge, caller)
+        request.stream.charge = self.auth.charge_of(caller)
 
     async def _run_handler(self, request: C) -> Any:
         assert request.endpoint is not None

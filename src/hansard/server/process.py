@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import tempfile
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 PORT = 8787
 _BACKLOG = 2048
+_COLLECT_AFTER = 20_000
+"""Objects that are created before the garbage collector looks for unused cycles among them."""
 _MOST_RECEIVED = 16
 """Connections that a worker receives at a time."""
 _IDLE_CHECK_TICKS = 5
@@ -158,6 +161,7 @@ def config_of(app: ASGIApp, settings: Settings | None = None) -> uvicorn.Config:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))  # type: ignore[assignment,arg-type]
     return uvicorn.Config(
         app,
+        interface="asgi3",
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
         log_config=None,
@@ -227,6 +231,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+def _tune_collector() -> None:
+    """Lets the garbage collector run less often, over what requests made.
+
+    Few objects of a request refer to each other in a cycle, and what exists before the first request stays for good.
+    The default costs a tenth of the processor time of a small request.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 20, 20)
+
+
 def embedder_of(settings: Settings) -> Embedder | None:
     return None if settings.embedder is None else by_name(settings.embedder)
 
@@ -240,6 +255,7 @@ async def _serve(
             tracing.export_to(settings.otlp)
         app = create_app(store, settings, shutdown, keys=await _store_keys(store, settings))
         announce()
+        _tune_collector()
         async with _backups(store, settings):
             await server(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[given])
 

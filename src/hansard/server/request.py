@@ -7,11 +7,11 @@ import random
 import time
 from collections.abc import AsyncIterator
 from copy import copy
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from hansard.server.body import RequestBody
+from hansard.server.body import EXTENSION, Exchange, RequestBody
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import Caller, Endpoint, HttpResponse
 from hansard.store import Store
@@ -19,9 +19,8 @@ from hansard.store import Store
 Q = TypeVar("Q")
 B = TypeVar("B")
 
-EXTENSION = "hansard.combined_write"
-"""The ASGI extension of `hansard.server.http_protocol`: its `hold` combines the next two writes into one."""
 _random = random.Random()
+_NONE: dict[str, Any] = {}
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -44,6 +43,21 @@ class Request(Generic[Q, B]):
     id_headers: tuple[bytes, ...] = (b"request-id",)
     """Response headers that contain the request id."""
 
+    endpoint: Endpoint | None = None
+    path: tuple[str, ...] = ()
+    """Values of the endpoint's path parameters, in order."""
+    caller: Caller | None = None
+    tenant: str | None = None
+    user: str | None = None
+    version: int | None = None
+    """The version in `If-Match`."""
+    key: str | None = None
+    """The `Idempotency-Key`."""
+    has_started = False
+    """Part of the response was sent."""
+    received = 0
+    """Bytes of the body that have arrived."""
+
     def __init__(self, context: ServerContext, prefix: int, scope: Scope, receive: Receive, send: Send) -> None:
         self.started_at = time.perf_counter()
         self.context = context
@@ -55,23 +69,11 @@ class Request(Generic[Q, B]):
         self.raw_path: bytes = (scope.get("raw_path") or scope["path"].encode())[prefix + len(scope["root_path"]) :]
         """The path as sent, without the prefix of the application."""
         self.request_id = _new_id()
-        self.stream = RequestBody(receive, self.headers, context.settings.max_body_bytes, context.body_deadlines)
-        self.endpoint: Endpoint | None = None
-        self.path: tuple[str, ...] = ()
-        """Values of the endpoint's path parameters, in order."""
+        self._exchange: Exchange | None = scope.get("extensions", _NONE).get(EXTENSION)
+        most = context.settings.max_body_bytes
+        self.stream = RequestBody(receive, self.headers, most, context.body_deadlines, self._exchange)
         self.extra_ids: dict[str, str] = {}
         """Ids for the audit log that the path does not contain."""
-        self.caller: Caller | None = None
-        self.tenant: str | None = None
-        self.user: str | None = None
-        self.version: int | None = None
-        """The version in `If-Match`."""
-        self.key: str | None = None
-        """The `Idempotency-Key`."""
-        self.has_started = False
-        """Part of the response was sent."""
-        self.received = 0
-        """Bytes of the body that have arrived."""
         self._send = send
 
     @property
@@ -105,19 +107,17 @@ class Request(Generic[Q, B]):
         if not isinstance(answer.body, bytes):
             await self._send_stream(answer, answer.body)
             return
-        length = (b"content-length", b"%d" % len(answer.body))
-        if (together := self.scope.get("extensions", {}).get(EXTENSION)) is not None:
-            together["hold"]()
-        await self._start(answer, length)
-        await self._send({"type": "http.response.body", "body": answer.body})
-
-    async def _start(self, answer: HttpResponse, *more: tuple[bytes, bytes]) -> None:
+        headers = self._headers(answer)
+        headers.append((b"content-length", b"%d" % len(answer.body)))
         self.has_started = True
-        kind = (b"content-type", answer.media_type.encode())
+        if self._exchange is None or not self._exchange.respond(answer.status, headers, answer.body):
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await self._send({"type": "http.response.body", "body": answer.body})
+
+    def _headers(self, answer: HttpResponse) -> list[tuple[bytes, bytes]]:
         id = self.request_id.encode()
         named = [(name, id) for name in self.id_headers]
-        headers = [*_SAFE_HEADERS, kind, *more, *named, *answer.headers]
-        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        return [*_SAFE_HEADERS, (b"content-type", answer.media_type.encode()), *named, *answer.headers]
 
     async def _send_stream(self, answer: HttpResponse, pieces: AsyncIterator[bytes]) -> None:
         """Sends no headers before the first chunk: until then, an error can still be reported with its status."""
@@ -142,7 +142,9 @@ class Request(Generic[Q, B]):
 
     async def _send_piece(self, answer: HttpResponse, piece: bytes, *, more: bool = True) -> None:
         if not self.has_started:
-            await self._start(answer)
+            self.has_started = True
+            headers = self._headers(answer)
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def refuse_handshake(self, answer: HttpResponse, *more: tuple[bytes, bytes]) -> None:

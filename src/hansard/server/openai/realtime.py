@@ -80,7 +80,8 @@ class Guard:
         self._event = self._handshake.new_event(len(text.encode()))
         if counts:
             self._context.auth.admit_again(caller)
-        self._context.auth.charge(caller, self._event.received)
+        if (charge := self._context.auth.charge_of(caller)) is not None:
+            charge(self._event.received)
 
     def observe(self, on: dict[str, str], failure: Exception | None) -> None:
         """Calls the observers for an event, before it is answered."""

@@ -40,13 +40,10 @@ class RestApi(Pipeline[Request[Any, Any]]):
             body.require_type(request.headers, request.endpoint.consumes)
         elif (decoder := self._decoders.get(request.endpoint)) is not None:
             body.require_type(request.headers, JSON)
-            request.body = _decoded(await self._raw(request), decoder)
-
-    async def _raw(self, request: Request[Any, Any]) -> bytes:
-        raw = await request.stream.whole()
-        if request.endpoint is not None and request.endpoint.is_batch:
-            body.check_batch(raw, self.context.settings.max_messages)
-        return raw
+            raw = await request.stream.whole()
+            if request.endpoint.is_batch:
+                body.check_batch(raw, self.context.settings.max_messages)
+            request.body = _decoded(raw, decoder)
 
     def encode(self, request: Request[Any, Any], value: Any) -> HttpResponse:
         if isinstance(value, HttpResponse):
