@@ -259,6 +259,28 @@ def test_workers_get_connections_in_turn_and_end_with_their_supervisor(tmp_path:
         until(lambda: not any(Path(f"/proc/{worker}/exe").exists() for worker in workers))
 
 
+def test_connections_wait_while_no_worker_takes_them(tmp_path: Path) -> None:
+    with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        if not children.exists():
+            pytest.skip("this system does not tell a process's children")
+        host, _, port = address.removeprefix("http://").partition(":")
+        workers = [int(each) for each in children.read_text().split()]
+        assert httpx.get(address + "/readyz", timeout=PATIENCE).status_code == 200
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+        with ExitStack() as stack:
+            # More than the channels of both workers hold, fewer than the backlog.
+            clients = [stack.enter_context(socket.create_connection((host, int(port)), PATIENCE)) for _ in range(900)]
+            for client in clients:
+                client.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            for worker in workers:
+                os.kill(worker, signal.SIGCONT)
+            assert {client.recv(12) for client in clients} == {b"HTTP/1.1 200"}
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+
+
 def open_connections(pid: int) -> int:
     """Returns how many established TCP connections a process has."""
     inodes = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}

@@ -85,7 +85,10 @@ def supervise(task: WorkerTask, listening: socket.socket, count: int) -> None:
 
 
 def _pass_on(listening: socket.socket, workers: deque[Worker]) -> None:
-    """Accepts a connection and passes it to the next ready worker that takes it. If none does, it is closed."""
+    """Accepts a connection and passes it to the next worker. While no worker can take it, it waits in the backlog."""
+    free = select.select((), [worker for worker in workers if worker.is_ready], (), _POLL_SECONDS)[1]
+    if not free:
+        return
     try:
         connection, _ = listening.accept()
     except OSError as error:  # the client has left, or this process has too many open files
@@ -94,10 +97,10 @@ def _pass_on(listening: socket.socket, workers: deque[Worker]) -> None:
             time.sleep(_POLL_SECONDS)
         return
     with connection:
-        for _ in range(len(workers)):
-            worker = workers[0]
-            workers.rotate(-1)
-            if worker.is_ready and worker.take(connection):
+        for worker in free:
+            if worker.take(connection):
+                workers.remove(worker)
+                workers.append(worker)
                 return
 
 
@@ -139,8 +142,12 @@ class Worker:
                 self._is_ready = bool(self._channel.recv(1))
         return self._is_ready
 
+    def fileno(self) -> int:
+        """Returns the channel's descriptor, for `select`: a connection can be passed when it is writable."""
+        return self._channel.fileno()
+
     def take(self, connection: socket.socket) -> bool:
-        """Passes a connection to the worker. Returns False if it has died, or has too many that it did not take yet."""
+        """Passes a connection to the worker. Returns False if it has died."""
         try:
             socket.send_fds(self._channel, [b"."], [connection.fileno()])
         except OSError:
