@@ -123,4 +123,7 @@ class TestCrossings(Contract):
             store.branch("c", branch_id=f"b{number}")
         assert len(history(store, "c", roles=["user"])) == 120
         assert history(store, "c", sort="time") == history(store, "c")
-        assert_exact(store, "c")
+        counts = {branch.id: branch.message_count for branch in store.list_branches("c")}
+        assert counts == {"main": 1} | {f"b{number}": min(number + 2, 120) for number in range(120)}
+        assert history(store, "c", branch="b59") == [f"m{number}" for number in range(61)]
+        assert store.check() == []

@@ -54,6 +54,7 @@ class TestWalls(Contract):
     def test_no_method_reads_or_changes_another_view(self, store: Driver, subtests: pytest.Subtests) -> None:
         store_a_secret(store)
         before = self._hidden_state(store)
+        described = store.get_conversation(ID)
         for number, name in enumerate(each for each in CALLS if supported(store, each)):
             with subtests.test(name):
                 for kind, view in VIEWS.items():
@@ -63,7 +64,9 @@ class TestWalls(Contract):
                     except HansardError as error:
                         shown = [str(error), error.details]
                     assert SECRET not in repr(shown), kind
-                assert self._hidden_state(store) == before
+                # Its version: any change of the conversation is found here. All of the owner's data is compared once.
+                assert store.get_conversation(ID) == described
+        assert self._hidden_state(store) == before
         assert history(store, ID) == [SECRET, picture(1)]
 
     def _hidden_state(self, store: Driver) -> Any:
