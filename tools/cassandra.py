@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -21,6 +22,7 @@ import tempfile
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -208,10 +210,15 @@ def _make_archive() -> None:
 
 
 def free_port(address: str) -> int:
-    with socket.socket() as one:
-        one.bind((address, 0))
-        port: int = one.getsockname()[1]
-        return port
+    """Returns a port below those that systems give to outgoing connections.
+
+    A node listens seconds later, and again after each restart: until then one of those could be taken.
+    """
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket() as one, suppress(OSError):
+            one.bind((address, port))
+            return port
 
 
 class Node:

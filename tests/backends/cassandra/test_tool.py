@@ -93,3 +93,9 @@ def test_no_way_to_fetch_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = cassandra.why_not_fetched()
     assert reason is not None
     assert "neither mvn" in reason
+
+
+def test_ports_are_none_that_an_outgoing_connection_may_get() -> None:
+    ports = {cassandra.free_port("127.0.0.1") for _ in range(50)}
+    assert max(ports) < 32_768
+    assert len(ports) > 40, "they are not the same for every node"
