@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.backends.cassandra.counted import backend_of
+from tests.backends.cassandra.raw import rows_with
 
 import hansard
-from hansard.backends.cassandra.connection import Link
-from hansard.backends.cassandra.schema import migrations
 
 NAME = "ann-whose-name-must-go"
 SAID = "what-ann-has-said"
-TABLES = [re.sub(r".*EXISTS (\w+) .*", r"\1", each) for each in migrations()[0].statements if "TABLE" in each]
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 40_000}}
-
-
-async def _rows_with(link: Link, word: str) -> list[str]:
-    """The tables, and the rows, in which a word is left."""
-    found: list[str] = []
-    for table in TABLES:
-        question = f"SELECT * FROM {link.options.keyspace}.{table} WHERE prefix = %s ALLOW FILTERING"
-        for row in await link.execute(question, (link.prefix,)):
-            text = " ".join(each.decode("latin-1") if isinstance(each, bytes) else str(each) for each in row)
-            found += [f"{table}: {text[:300]}"] if word in text else []
-    return found
 
 
 async def _fill(store: hansard.Store) -> None:
@@ -53,10 +39,11 @@ def test_nothing_is_left_of_an_erased_user(url: str, word: str) -> None:
         await backend.storage.open(upgrade=False)
         async with hansard.Store(backend) as store:
             await _fill(store)
-            assert await _rows_with(backend.storage.link, word)
+            await backend.storage.catch_up()
+            assert await rows_with(backend.storage.link, word)
             receipt = await store.erase_user(NAME)
             assert (receipt.conversations, receipt.records, receipt.blobs) == (1, 3, 1)
             assert receipt.physically_gone is False
-            assert await _rows_with(backend.storage.link, word) == []
+            assert await rows_with(backend.storage.link, word) == []
 
     asyncio.run(run())

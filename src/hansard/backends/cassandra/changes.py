@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard import rules
-from hansard.backends.cassandra import effects, rows, uploads
+from hansard.backends.cassandra import effects, index, rows, uploads
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.read import Name
-from hansard.backends.cassandra.rows import CassandraMessage, Head, RowKey
+from hansard.backends.cassandra.rows import CassandraMessage, Head, IndexState, RowKey
 from hansard.backends.cassandra.write import Write
 from hansard.backends.shared import documents, lists
 from hansard.contract.storage import Changes, Update
@@ -107,6 +107,10 @@ class Change:
         if who is not None and who.kind == "user":
             self._follows.unsays.append((who.id, row.stored.id))
         self._let_go(row)
+        before = self._before
+        if before is not None and row.seq <= before.index.claimed:
+            month = index.month_of(row.created_at)
+            self._follows.unindexed_messages.append((index.owner_of(before), month, row.segment, row.seq))
 
     def _let_go(self, row: CassandraMessage) -> None:
         """Releases the blobs and the upload that a message refers to."""
@@ -162,6 +166,9 @@ class Change:
         if row.extra.pinned and not message.pinned:
             self.write.rows[(self._era, rows.PIN, segment, message.seq, "")] = None
         self._pin(segment, message)
+        if self._before is not None and message.seq <= self._before.index.claimed:
+            place = (self._era, index.month_of(row.created_at), segment, message.seq)
+            self._follows.reindexed.append((index.owner_of(self._before), *place))
         if update.draft is not None:
             self._let_go(row)
             self._put(segment, message, update.draft.body, update.draft.size)
@@ -207,6 +214,7 @@ class Change:
             state=state,
             sums=sums if state is not None else [],
             has_tombstones=bool(changes.tombstones) or (before is not None and before.has_tombstones),
+            index=self._index(changes),
         )
         self._follows.is_first = self._follows.is_first or (is_new and state is not None)
         self._follows.due = [each for each in self._follows.due if each[1] != "conversation"]
@@ -215,6 +223,22 @@ class Change:
         if state is None and not self.write.head.has_tombstones:
             # A sweep removes the head of the deleted conversation.
             self._follows.due.append((to_micros(self._context.now + rules.TOMBSTONE_LIFE), "tombstone", self._name[1]))
+
+    def _index(self, changes: Changes) -> IndexState:
+        """Deletes the rows of a conversation that is wiped or changes its owner, and lists one with new messages."""
+        before, after = self._before, changes.state
+        state, owner = before.index if before else IndexState(), index.owner_of(before)
+        has_moved = after is None or (after.conversation.user_id or "") != owner
+        if changes.wipes != "nothing" or has_moved:
+            self._follows.unindexed += [(owner, state.months)] if state.months else []
+            state = IndexState(is_listed=state.is_listed)
+        if has_moved and state.is_listed:
+            self._follows.unlisted.append(owner)
+            state = IndexState()
+        if after is not None and after.seq > state.upto and after.conversation.message_count and not state.is_listed:
+            self._follows.listed.append(after.conversation.user_id or "")
+            state = structs.replace(state, is_listed=True)
+        return state
 
 
 def _changes_owner(before: Head, changes: Changes) -> bool:

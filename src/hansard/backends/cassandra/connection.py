@@ -162,6 +162,12 @@ class Link:
             bound.consistency_level = ConsistencyLevel.LOCAL_SERIAL
         return await self._repeat(bound, "not_applied")
 
+    async def find(self, name: str, term: str) -> list[Row]:
+        """The same over all partitions."""
+        bound = (await self._prepare(name)).bind((term,))
+        bound.fetch_size = 1000
+        return await self._repeat(bound, "not_applied")
+
     async def put(self, name: str, *arguments: Any) -> None:
         """A write without a condition, which may be repeated."""
         bound = (await self._prepare(name)).bind(arguments)

@@ -49,6 +49,16 @@ class WriteEffects(Struct, omit_defaults=True):
     records: list[tuple[str, tuple[str, ...], str]] = []
     """Owner, namespace and key of the records to delete with the conversation."""
     birth: int = 0
+    listed: list[str] = []
+    """Owners under which the conversation enters the table `unindexed`."""
+    unlisted: list[str] = []
+    """Owners under which it leaves that table."""
+    unindexed: list[tuple[str, tuple[int, ...]]] = []
+    """Owners and months: all rows of the conversation are deleted from the search index."""
+    unindexed_messages: list[tuple[str, int, int, int]] = []
+    """Owner, month, segment and seq of messages whose rows are deleted."""
+    reindexed: list[tuple[str, int, int, int, int]] = []
+    """Owner, era, month, segment and seq of messages whose rows are put again."""
 
     @property
     def is_empty(self) -> bool:

@@ -223,6 +223,8 @@ async def delete_tenant(storage: CassandraStorage, context: Context) -> Receipt:
     digests = await storage.blobs.digests(tenant)
     blobs = sum([await storage.blobs.release(tenant, sha256, [], _FOREVER, None) for sha256, _ in digests])
     usage_rows = await tenant_data.erase_usage(storage.link, storage.catalog, tenant, None)
+    for version in await storage.catalog.names("search", tenant):
+        await storage.catalog.remove("search", tenant, version)
     await storage.catalog.remove("tenant", "", tenant)
     if await _holds_anything(storage, tenant):
         await storage.catalog.add("tenant", "", tenant)

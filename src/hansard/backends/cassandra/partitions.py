@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from hansard.backends.cassandra import effects as places
-from hansard.backends.cassandra import read, rows, uploads
+from hansard.backends.cassandra import index, read, rows, uploads
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
@@ -158,6 +158,7 @@ class CassandraPartitions:
             *self._dues(n, effect),
             *(self._add_usage(id, n, effect.tenant, each) for each in effect.sums),
             *(uploads.delete(self._link, upload) for upload in effect.uploads),
+            *self._terms(id, n, effect),
             # Once more: a concurrent removal may have deleted the name.
             *([self._catalog.add("tenant", "", effect.tenant)] if effect.is_first else []),
         )
@@ -178,6 +179,17 @@ class CassandraPartitions:
             enter = (prefix, tenant, name, bucket, slot, id, n)
             batches.setdefault((name, bucket), []).append(("enter_list", enter))
         return [self._link.put_together(batch) for batch in batches.values()]
+
+    def _terms(self, id: str, n: int, effect: WriteEffects) -> list[Step]:
+        """In the search index."""
+        link, name = self._link, (effect.tenant, id)
+        steps = [index.list_unindexed(link, name, owner, n) for owner in effect.listed]
+        # One less, so that what the same write enters stays.
+        steps += [index.unlist(link, name, owner, n - 1) for owner in effect.unlisted]
+        steps += [index.delete_all_terms(link, name, owner, months, n) for owner, months in effect.unindexed]
+        steps += [index.delete_terms(link, name, each[0], each[1:], n) for each in effect.unindexed_messages]
+        steps += [index.replace_terms(link, name, each[0], each[1:], n) for each in effect.reindexed]
+        return steps
 
     def _people(self, id: str, n: int, effect: WriteEffects) -> list[Step]:
         prefix, tenant, put = self._link.prefix, effect.tenant, self._link.put

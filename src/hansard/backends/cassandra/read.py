@@ -166,18 +166,9 @@ class ConversationView:
         return [(row.segment, message) for row, message in zip(known, messages, strict=True)]
 
     async def messages_of(self, found: Sequence[CassandraMessage]) -> list[Message]:
-        large = [row.stored.upload for row in found if row.stored.upload is not None]
-        bodies = await uploads.get_many(self._link, large) if large else {}
-        if large:
+        if any(row.stored.upload is not None for row in found):
             self.is_one_moment = False
-        return [rows.message_of(row, self._body(row, bodies), self.id) for row in found]
-
-    def _body(self, row: CassandraMessage, bodies: dict[str, bytes]) -> str:
-        if row.stored.upload is not None:
-            return bodies[row.stored.upload].decode()
-        if row.body is None:
-            raise Corrupt(f"message {row.stored.id!r} of conversation {self.id!r} has lost its body", where=self.id)
-        return row.body
+        return await messages_of(self._link, self.id, found)
 
     # Answers
 
@@ -223,6 +214,20 @@ class ConversationView:
         """Returns messages of all segments, ordered by seq."""
         found = await message_walk.rows_after(self, after_seq, limit, max_bytes)
         return [Row(segment, message) for segment, message in await self.placed(found)]
+
+
+async def messages_of(link: Link, id: str, found: Sequence[CassandraMessage]) -> list[Message]:
+    large = [row.stored.upload for row in found if row.stored.upload is not None]
+    bodies = await uploads.get_many(link, large) if large else {}
+    return [rows.message_of(row, _body(row, bodies, id), id) for row in found]
+
+
+def _body(row: CassandraMessage, bodies: dict[str, bytes], id: str) -> str:
+    if row.stored.upload is not None:
+        return bodies[row.stored.upload].decode()
+    if row.body is None:
+        raise Corrupt(f"message {row.stored.id!r} of conversation {id!r} has lost its body", where=id)
+    return row.body
 
 
 async def tombstones(link: Link, name: Name, digests: Sequence[str]) -> dict[str, datetime]:

@@ -61,6 +61,20 @@ class Sum(Struct, array_like=True, frozen=True):
     row: UsageRow
 
 
+class IndexState(Struct, array_like=True, frozen=True):
+    """How far the search index is: see `index.py`."""
+
+    upto: int = 0
+    """Messages up to this seq are indexed."""
+    claimed: int = 0
+    """Messages up to this seq may have rows in the index, in these months."""
+    months: tuple[int, ...] = ()
+    is_listed: bool = False
+    """The conversation is in the table `unindexed`."""
+    version: int = 0
+    """Of the terms."""
+
+
 class Head(Struct, omit_defaults=True, frozen=True):
     """The row that each write replaces. That of a deleted conversation stays until its tombstones are removed."""
 
@@ -79,6 +93,7 @@ class Head(Struct, omit_defaults=True, frozen=True):
     sums: list[Sum] = []
     """The newest sums. A sum that is not here begins again."""
     has_tombstones: bool = False
+    index: IndexState = IndexState()
 
     @property
     def stamp(self) -> str:

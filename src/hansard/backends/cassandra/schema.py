@@ -178,7 +178,7 @@ async def _run(link: Link, migration: Migration) -> None:
     """Each statement may be repeated, by the process that continues after a crash."""
     keyspace = link.options.keyspace
     for statement in migration.statements:
-        await link.execute(re.sub(r"(?<=IF NOT EXISTS )(?=\w)", f"{keyspace}.", statement))
+        await link.execute(re.sub(r"(?<=TABLE IF NOT EXISTS )|(?<= ON )(?=\w+ \()", f"{keyspace}.", statement))
     await link.execute(
         f"INSERT INTO {keyspace}.migrations (name, checksum, state, at) VALUES (%s, %s, 'done', toTimestamp(now())) "
         "IF NOT EXISTS",

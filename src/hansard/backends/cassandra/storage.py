@@ -9,10 +9,12 @@ from datetime import datetime
 
 from msgspec import structs
 
-from hansard.backends.cassandra import lifecycle, listing, read, schema, tenant_data
+from hansard.analysis import VERSION, Lookup, Matches, Ranking
+from hansard.backends.cassandra import lifecycle, listing, read, schema, search, tenant_data
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link
+from hansard.backends.cassandra.index import Indexer
 from hansard.backends.cassandra.options import CassandraOptions
 from hansard.backends.cassandra.partitions import CassandraPartitions
 from hansard.backends.cassandra.read import ConversationView
@@ -51,12 +53,14 @@ class CassandraStorage:
         partitions = CassandraPartitions(self.link, self.blobs, self.catalog)
         partitions.drop_record = self.records.drop_bound
         self.writer = WriteRunner(self.link, partitions, self.records, self.blobs)
+        self.indexer = Indexer(self.link, self.writer.heads)
         self._capabilities = Capabilities(
             name="cassandra",
             durability="process",
             shared=True,
             atomic_batch=_LARGEST_BATCH,
             append_records=False,
+            search="index",
             watch="poll",
             groups=True,
             remnants="in Cassandra's files until they are compacted after gc_grace_seconds, in its commit log, and in "
@@ -139,6 +143,30 @@ class CassandraStorage:
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         await self.writer.settle(context.tenant)
         return await tenant_data.participations(self.link, context, participant_id, limit)
+
+    # Search
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        return await search.search(self, context, lookup)
+
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        return await search.rank(self, context, lookup)
+
+    async def catch_up(self) -> None:
+        for tenant in await lifecycle.tenants(self):
+            await self.writer.settle(tenant)
+            await search.prepare(self, tenant)
+            await self.indexer.catch_up(tenant)
+
+    async def reindex(self) -> AsyncIterator[int]:
+        done = 0
+        for tenant in await lifecycle.tenants(self):
+            await self.writer.settle(tenant)
+            async for head in search.conversations(self, tenant):
+                if head.state is not None:
+                    done += await self.indexer.index((tenant, head.state.conversation.id), again=True)
+                    yield done
+            await self.catalog.add("search", tenant, str(VERSION))
 
     # Beside conversations
 

@@ -1,0 +1,263 @@
+"""The search index: one row for each message, with the set of its terms under SAI.
+
+A row is in the partition of its owner and of the month of its message, so that the view of a user asks few partitions
+and none grows without a bound. Terms begin with a digest of the prefix and the tenant: a search without a user asks
+SAI over all partitions. A term is `=word`, or the first one (`1w`) or three (`3wor`) characters of words, for prefixes.
+
+Appends do not touch the index. The head of a conversation says up to which seq its messages are indexed, and the table
+`unindexed` names the conversations with others. A search reads those messages, or indexes them if they are many:
+
+1. The head is swapped for one that *claims* the messages: they may have rows from now on.
+2. The rows are put, with the number of that swap as their time.
+3. The head is swapped for one that says that they are indexed.
+
+Every write that changes or removes a claimed message also replaces or deletes its row, at a later time. So an indexer
+that is late, or dies, leaves nothing of a message that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+
+from msgspec import structs
+
+from hansard.analysis import GAP, VERSION, columns, searchable
+from hansard.backends.cassandra import effects, read, rows
+from hansard.backends.cassandra.connection import Link, Statement
+from hansard.backends.cassandra.read import ConversationView, Name
+from hansard.backends.cassandra.rows import Head, IndexState
+from hansard.cache import Cache
+from hansard.contract.types import Row
+from hansard.executor import run_in_thread
+from hansard.model import Message, from_micros, to_micros
+
+_PIECE = 500
+_PIECE_BYTES = 4 << 20
+_AT_ONCE = 16
+_TRIES = 5
+_SECOND = 1_000_000
+
+
+# Rows
+
+
+def scope_of(prefix: str, tenant: str) -> str:
+    """What the terms of a tenant begin with."""
+    return hashlib.sha256(f"{prefix}\0{tenant}".encode()).hexdigest()[:12]
+
+
+def month_of(created_at: int) -> int:
+    time = from_micros(created_at)
+    return time.year * 100 + time.month
+
+
+def place_of(prefix: str, tenant: str, owner: str, month: int, id: str) -> tuple[str, str, str, int, int]:
+    """The partition of a message. What has no owner is spread over several."""
+    return prefix, tenant, owner, month, 0 if owner else effects.bucket_of(id)
+
+
+def terms_of(scope: str, words: Iterable[str]) -> set[str]:
+    found = set(words) - {GAP}
+    begins = {f"{scope}1{word[0]}" for word in found} | {f"{scope}3{word[:3]}" for word in found if len(word) > 2}
+    return {f"{scope}={word}" for word in found} | begins
+
+
+def begin_of(scope: str, start: str) -> str:
+    """The term of all words that may begin so."""
+    return f"{scope}3{start[:3]}" if len(start) > 2 else f"{scope}1{start[0]}"
+
+
+def put_terms(prefix: str, tenant: str, owner: str, segment: int, message: Message, n: int) -> Statement:
+    words, more = columns(searchable(message))
+    created = to_micros(message.created_at)
+    place = place_of(prefix, tenant, owner, month_of(created), message.conversation_id)
+    listed = words.split()
+    terms = terms_of(scope_of(prefix, tenant), (*listed, *more.split()))
+    who = message.participant.id if message.participant else None
+    cells = (created, message.role, who, len(listed), terms, words, more)
+    return "put_terms", (*place, message.conversation_id, segment, message.seq, *cells, n)
+
+
+async def replace_terms(link: Link, name: Name, owner: str, place: tuple[int, int, int, int], n: int) -> None:
+    """Indexes a changed message again, if it is still there."""
+    era, month, segment, seq = place
+    found = await link.read("read_newest", *name, era, rows.MESSAGE, segment, seq - 1, seq, 1)
+    if not found:
+        await delete_terms(link, name, owner, (month, segment, seq), n)
+        return
+    (message,) = await read.messages_of(link, name[1], [rows.message_row(found[0], name[1])])
+    query, arguments = await run_in_thread(put_terms, link.prefix, name[0], owner, segment, message, n)
+    await link.put(query, *arguments)
+
+
+async def delete_terms(link: Link, name: Name, owner: str, place: tuple[int, int, int], n: int) -> None:
+    month, segment, seq = place
+    partition = place_of(link.prefix, name[0], owner, month, name[1])
+    await link.put("delete_terms", n, *partition, name[1], segment, seq)
+
+
+async def delete_all_terms(link: Link, name: Name, owner: str, months: Sequence[int], n: int) -> None:
+    """Deletes the rows of a conversation, and the names of months that have no others."""
+    for month in months:
+        partition = place_of(link.prefix, name[0], owner, month, name[1])
+        await link.put("delete_terms_of_conversation", n, *partition, name[1])
+        if owner and not await link.read("has_terms", *partition[1:]):
+            await link.put("delete_search_month", n, *partition[:4])
+
+
+# The table of conversations that are behind
+
+
+def bucket_of(owner: str, id: str) -> int:
+    return effects.bucket_of(owner or id)
+
+
+async def list_unindexed(link: Link, name: Name, owner: str, n: int) -> None:
+    await link.put("put_unindexed", link.prefix, name[0], bucket_of(owner, name[1]), owner, name[1], n)
+
+
+async def unlist(link: Link, name: Name, owner: str, n: int) -> None:
+    await link.put("delete_unindexed", n, link.prefix, name[0], bucket_of(owner, name[1]), owner, name[1])
+
+
+def owner_of(head: Head | None) -> str:
+    return (head.state.conversation.user_id or "") if head and head.state else ""
+
+
+class Indexer:
+    def __init__(self, link: Link, heads: Cache[Name, Head]) -> None:
+        self._link = link
+        self._heads = heads
+        """Those that this process remembers."""
+
+    async def unindexed(self, tenant: str, owner: str | None) -> list[tuple[str, str]]:
+        """Owner and id of the conversations that may be behind; None for all owners."""
+        if owner:
+            return await self._read_unindexed("read_unindexed_of_owner", tenant, bucket_of(owner, ""), owner)
+        buckets = range(effects.BUCKETS)
+        found = await asyncio.gather(*(self._read_unindexed("read_unindexed", tenant, each) for each in buckets))
+        return [pair for each in found for pair in each]
+
+    async def _read_unindexed(self, query: str, *arguments: object) -> list[tuple[str, str]]:
+        return [(row[0], row[1]) for row in await self._link.read(query, *arguments)]
+
+    async def tail(self, tenant: str, owner: str, id: str) -> tuple[Head | None, int]:
+        """The head of a conversation that is listed, and how many messages it has that are not indexed."""
+        head = await read.load(self._link, (tenant, id))
+        behind = 0
+        if head is not None and head.state is not None and owner_of(head) == owner:
+            behind = head.state.seq - start_of(head)
+        if not behind and not (head and head.index.is_listed and owner_of(head) == owner):
+            # The head does not know this entry. A conversation that is being made enters it again, later.
+            n = head.n if head else time.time_ns() // 1000 - 60 * _SECOND
+            await unlist(self._link, (tenant, id), owner, n)
+        return head, behind
+
+    async def index(self, name: Name, *, again: bool = False) -> int:
+        """Indexes the messages of a conversation that are not, or all of them again. Returns how many."""
+        done = 0
+        for _ in range(_TRIES):
+            head = await read.load(self._link, name)
+            state = head.state if head else None
+            if head is None or state is None:
+                return done
+            if again:
+                head = structs.replace(head, index=structs.replace(head.index, version=0))
+            if start_of(head) < state.seq and not head.index.is_listed:
+                # So that others go on if this process dies.
+                await list_unindexed(self._link, name, owner_of(head), max(head.n + 1, time.time_ns() // 1000))
+                head = structs.replace(head, index=structs.replace(head.index, is_listed=True))
+            count, is_whole = await self._pieces(name, head)
+            done += count
+            if is_whole:
+                return done
+            again = False
+        return done
+
+    async def _pieces(self, name: Name, head: Head | None) -> tuple[int, bool]:
+        """Returns how many messages were indexed, and whether these are all."""
+        done = 0
+        while head is not None and head.state is not None:
+            after = start_of(head)
+            if after >= head.state.seq and not head.index.is_listed:
+                return done, True
+            view = ConversationView(self._link, name, head, head.state)
+            found = await view.rows(after, _PIECE, _PIECE_BYTES) if after < head.state.seq else []
+            upto = found[-1].message.seq if len(found) == _PIECE else head.state.seq
+            upto = await self._end_of(view, found, upto)
+            head = await self._index_piece(name, head, found, upto)
+            done += len(found) if head is not None else 0
+        return done, False
+
+    async def _end_of(self, view: ConversationView, found: Sequence[Row], upto: int) -> int:
+        """A piece may also end at its number of bytes."""
+        if found and upto > found[-1].message.seq and await view.rows(found[-1].message.seq, 1, 1):
+            return found[-1].message.seq
+        return upto
+
+    async def _index_piece(self, name: Name, head: Head, found: Sequence[Row], upto: int) -> Head | None:
+        """Returns the head that says so; None if another writer was faster."""
+        last = head.state.seq if head.state else 0
+        if found:
+            months = {month_of(to_micros(row.message.created_at)) for row in found}
+            known = tuple(sorted({*head.index.months, *months}))
+            claimed = max(head.index.claimed, upto)
+            index = structs.replace(head.index, claimed=claimed, months=known)
+            claim = await self._swap(name, head, index)
+            if claim is None:
+                return None
+            await self._put(name, claim, found, months)
+            head = claim
+        index = structs.replace(head.index, upto=upto, version=VERSION)
+        index = structs.replace(index, is_listed=index.is_listed and upto < last)
+        finished = await self._swap(name, head, index) or await self._finish_later(name, head, upto)
+        if finished is not None and not finished.index.is_listed:
+            await unlist(self._link, name, owner_of(finished), finished.n)
+        return finished
+
+    async def _finish_later(self, name: Name, claim: Head, upto: int) -> Head | None:
+        """Another writer has changed the conversation since the claim, which still holds for what is left of it."""
+        for _ in range(_TRIES):
+            head = await read.load(self._link, name)
+            if head is None or head.state is None or head.index.claimed < upto:
+                return None
+            if (head.birth, head.era, owner_of(head)) != (claim.birth, claim.era, owner_of(claim)):
+                return None
+            index = structs.replace(head.index, upto=max(upto, head.index.upto), version=VERSION)
+            index = structs.replace(index, is_listed=head.index.is_listed and index.upto < head.state.seq)
+            if found := await self._swap(name, head, index):
+                return found
+        return None
+
+    async def _swap(self, name: Name, head: Head, index: IndexState) -> Head | None:
+        n, recent = rows.following(head)
+        after = structs.replace(head, n=n, recent=recent, index=index)
+        self._heads.pop(name)
+        key = (self._link.prefix, *name)
+        swap: Statement = ("swap_head", (after.stamp, rows.encode_head(after), *key, head.stamp))
+        return after if await self._link.swap([swap]) else None
+
+    async def _put(self, name: Name, claim: Head, found: Sequence[Row], months: Iterable[int]) -> None:
+        prefix, tenant, owner = self._link.prefix, name[0], owner_of(claim)
+        for first in range(0, len(found), _AT_ONCE):
+            some = found[first : first + _AT_ONCE]
+            batch = await run_in_thread(
+                lambda some=some: [put_terms(prefix, tenant, owner, row.segment, row.message, claim.n) for row in some]
+            )
+            await asyncio.gather(*(self._link.put(query, *arguments) for query, arguments in batch))
+        # After the rows, and later than a deletion that has seen none.
+        n = max(claim.n, time.time_ns() // 1000)
+        for month in months if owner else ():
+            await self._link.put("put_search_month", prefix, tenant, owner, month, n)
+
+    async def catch_up(self, tenant: str) -> None:
+        for _, id in await self.unindexed(tenant, None):
+            await self.index((tenant, id))
+
+
+def start_of(head: Head) -> int:
+    """Up to which seq the messages of a conversation are indexed, by this version of the terms."""
+    return head.index.upto if head.index.version == VERSION else 0

@@ -1,0 +1,196 @@
+"""The search index: it finds what `memory` finds, and keeps nothing of what is gone, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.backends.cassandra.counted import backend_of, counted
+from tests.backends.cassandra.raw import rows_with
+
+import hansard
+from hansard.backends.cassandra import CassandraBackend, search
+from hansard.backends.cassandra.changes import Change
+from hansard.backends.cassandra.connection import Link, Statement
+from hansard.backends.cassandra.rows import IndexState
+from hansard.testing.clock import Clock
+from hansard.testing.contract.judged import CORPUS, QUERIES
+
+SECRET = "zanzibar"
+
+
+@pytest.fixture
+def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search indexes everything first."""
+    monkeypatch.setattr(search, "_TAIL", 0)
+
+
+class Died(BaseException):
+    """As if the process had been killed."""
+
+
+class MortalLink(Link):
+    """Dies before the statement with this number, of those that write."""
+
+    left = -1
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Died
+
+    async def put(self, name: str, *arguments: Any) -> None:
+        self._count()
+        await super().put(name, *arguments)
+
+    async def swap(self, statements: Sequence[Statement]) -> bool:
+        self._count()
+        return await super().swap(statements)
+
+
+async def _open(url: str) -> CassandraBackend:
+    backend = backend_of(url)
+    await backend.storage.open(upgrade=False)
+    return backend
+
+
+async def _fill(store: hansard.Store) -> None:
+    for at, (id, content) in enumerate(CORPUS.items()):
+        await store.append(f"c{at % 5}", [hansard.Message("user", content, id=id)], user_id=f"u{at % 5 % 2}")
+    await store.branch("c0", at=(await store.get_messages("c0", last=50))[3].id, branch_id="side")
+    await store.append_message("c0", "assistant", "the lamps on another branch, and the order")
+
+
+async def _found(store: Any, query: str, **options: Any) -> list[tuple[str, float | None]]:
+    hits = await store.search(query, limit=100, token_cap=None, **options)
+    return [(hit.message.text, hit.score) for hit in hits]
+
+
+def test_an_index_ranks_as_memory_does(url: str, no_tail: None) -> None:
+    async def run() -> None:
+        async with (
+            hansard.Store(await _open(url), clock=Clock()) as store,
+            hansard.connect("memory://", clock=Clock()) as memory,
+        ):
+            await _fill(store)
+            await _fill(memory)
+            queries = [*[query for query, _ in QUERIES][::20], '"lamps last"', "ord* -refund", "lamp OR order", "l*"]
+            for query in queries:
+                for options in ({}, {"conversation_id": "c0"}, {"order": "newest"}, {"all_branches": True}):
+                    assert await _found(store, query, **options) == await _found(memory, query, **options), query
+                assert await _found(store.user("u0"), query) == await _found(memory.user("u0"), query), query
+
+    asyncio.run(run())
+
+
+def test_changes_of_indexed_messages_are_found(url: str, no_tail: None) -> None:
+    async def run() -> None:
+        backend = await _open(url)
+        async with hansard.Store(backend) as store:
+            ann, ben = store.user("ann"), store.user("ben")
+            first = await store.append_message("c", "user", f"one {SECRET}", user_id="ann")
+            await store.append_message("c", "user", "two words")
+            assert len(await _found(ann, SECRET)) == 1
+            await store.update_message("c", first, content="one changed")
+            assert await _found(ann, SECRET) == []
+            assert len(await _found(ann, "changed")) == 1
+            await store.update_conversation("c", user_id="ben")
+            assert await _found(ann, "changed") == []
+            assert len(await _found(ben, "changed")) == 1
+            assert await rows_with(backend.storage.link, "ann") == []
+            await store.delete_message("c", first)
+            assert await _found(ben, "changed") == []
+            assert len(await _found(store, "words")) == 1
+            await store.append_message("c", "user", "three words")
+            assert len(await _found(store, "words")) == 2
+            await store.clear_messages("c")
+            assert await _found(store, "words") == []
+
+    asyncio.run(run())
+
+
+def test_appends_between_searches_are_one_batch(url: str) -> None:
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            await store.append_message("c", "user", "one word")
+            assert len(await _found(store, "word")) == 1
+            counts.clear()
+            await store.append_message("c", "user", "two word")
+            assert counts == {"swap": 1}
+            assert len(await _found(store, "word")) == 2
+
+    asyncio.run(run())
+
+
+def test_nothing_is_left_of_what_a_dead_indexer_has_put(url: str) -> None:
+    """Whatever statement it dies before; and those after it find everything."""
+
+    async def run() -> None:
+        backend = await _open(url)
+        async with hansard.Store(backend) as store:
+            link = backend.storage.link
+            link.__class__ = MortalLink
+            assert isinstance(link, MortalLink)
+            for number in range(1, 30):
+                id = f"c{number}"
+                await store.append_message(id, "user", f"one {SECRET}", user_id="ann")
+                await store.append_message(id, "user", f"two {SECRET}")
+                link.left = number
+                try:
+                    await backend.storage.indexer.index(("default", id))
+                except Died:
+                    assert link.left <= 0
+                link.left, lived = -1, link.left > 0
+                assert len(await _found(store.user("ann"), SECRET)) == 2
+                await store.delete_conversation(id)
+                assert await rows_with(link, SECRET) == []
+                if lived:
+                    break
+            else:
+                raise AssertionError("it has no end")
+            assert number > 5
+
+    asyncio.run(run())
+
+
+def test_a_late_indexer_brings_nothing_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        backend = await _open(url)
+        async with hansard.Store(backend) as store:
+            indexer, link = backend.storage.indexer, backend.storage.link
+            put = indexer._put
+            first = await store.append_message("c", "user", f"one {SECRET}")
+            second = await store.append_message("c", "user", "two words")
+
+            async def late(*arguments: Any) -> None:
+                monkeypatch.undo()
+                await store.delete_message("c", first)
+                await store.update_message("c", second, content="other words")
+                await put(*arguments)
+
+            monkeypatch.setattr(indexer, "_put", late)
+            await indexer.index(("default", "c"))
+            assert await rows_with(link, SECRET) == []
+            assert await _found(store, "two") == []
+            assert len(await _found(store, "other")) == 1
+            assert await backend.storage.indexer.unindexed("default", None) == []
+
+    asyncio.run(run())
+
+
+def test_a_store_without_an_index_is_indexed_by_its_first_search(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        backend = await _open(url)
+        async with hansard.Store(backend) as store:
+            with monkeypatch.context() as patch:
+                patch.setattr(Change, "_index", lambda *_: IndexState())
+                for number in range(3):
+                    await store.append_message(f"c{number}", "user", "some words", user_id="ann")
+            assert await backend.storage.indexer.unindexed("default", None) == []
+            assert len(await _found(store.user("ann"), "words")) == 3
+            assert [done async for done in backend.reindex()] == [1, 2, 3]
+            assert len(await _found(store, "words")) == 3
+
+    asyncio.run(run())
