@@ -65,7 +65,9 @@ class Server:
     def follow(self, primary: Server) -> None:
         """Copies a running server, as its replica."""
         self._make_folder()
-        self._run("pg_basebackup", "-D", str(self.data), "-h", str(primary.folder), "-U", "postgres", "-R", "--no-sync")
+        # By default a checkpoint spreads its work over minutes.
+        options = ("-h", str(primary.folder), "-U", "postgres", "-R", "--no-sync", "--checkpoint=fast")
+        self._run("pg_basebackup", "-D", str(self.data), *options)
 
     def promote(self) -> None:
         self._run("pg_ctl", "promote", "-w", "-D", str(self.data))

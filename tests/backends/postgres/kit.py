@@ -14,8 +14,8 @@ from hansard import Store, connect
 from hansard.backends.postgres import PostgresBackend
 
 
-def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+def play(scenario: Callable[[], Coroutine[Any, Any, None]], patience: float = 120) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), patience))
 
 
 @asynccontextmanager

@@ -1,122 +1,197 @@
-"""A replica: it can be read and watched, takes no writes, and takes over when the primary is gone."""
+"""A primary that dies under its writers, and the standby that takes over. `HANSARD_KILLS=100` kills more of them."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
-from tests.backends.postgres.kit import following, play, raw
+from tests.backends.postgres.kit import play, raw
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
-from tests.wait import PATIENCE, coming
+from tests.wait import coming
 from tools.postgres import Server
 
 from hansard import Denied, Message, Store, Unavailable, connect
 
+ROUNDS = max(1, int(os.environ.get("HANSARD_KILLS", "4")) // 10)
+WRITERS = 8
+LEAST = 5
+"""Messages that each writer must have stored before the primary dies, and after it."""
+
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Server, Server]]:
-    """A primary and its replica."""
-    with quick_folder() as folder:
-        folder.chmod(0o755)
-        primary, replica = Server(folder / "a"), Server(folder / "b")
-        primary.make()
-        primary.start(**postgres.QUICK)
-        try:
-            replica.follow(primary)
-            replica.start(**postgres.QUICK)
-            yield primary, replica
-        finally:
-            primary.stop()
-            replica.stop()
+def folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        path.chmod(0o755)
+        yield path
 
 
-async def count(store: Store) -> int:
-    found = await store.get_conversation("c")
-    return found.message_count if found else 0
-
-
-def test_a_replica_can_be_read_and_watched(pair: tuple[Server, Server]) -> None:
-    primary, replica = pair
-
-    async def check() -> None:
-        async with connect(primary.url) as writing:
-            last = await writing.append_message("c", "user", "0")
-            await coming(lambda: _has_tables(replica))
-            async with connect(f"{replica.url}&poll_interval=50") as reading:
-                await coming(lambda: count(reading))
-                for write in (reading.append_message("c", "user", "x"), reading.delete_conversation("c")):
-                    with pytest.raises(Denied, match="accepts no writes"):
-                        await write
-                async with following(reading, "c", after=last) as tail:
-                    for number in range(1, 4):
-                        await writing.append_message("c", "user", str(number))
-                        assert (await asyncio.wait_for(anext(tail), PATIENCE)).text == str(number)
-
-    play(check)
-
-
-async def _has_tables(server: Server) -> bool:
+@pytest.fixture
+def servers(folder: Path) -> Iterator[list[Server]]:
+    """A primary and its standby; a test may add others. All are stopped in the end."""
+    primary, standby = Server(folder / "s0"), Server(folder / "s1")
+    primary.make()
+    primary.start(**postgres.QUICK)
+    made = [primary, standby]
     try:
-        async with connect(server.url):
-            return True
-    except Denied:
-        return False  # what the primary has made has not arrived yet
+        standby.follow(primary)
+        standby.start(**postgres.QUICK)
+        yield made
+    finally:
+        for each in made:
+            each.stop()
 
 
-def test_a_replica_can_be_searched(pair: tuple[Server, Server]) -> None:
-    """It can index nothing: what the primary has not indexed is looked at, however much it is."""
-    primary, replica = pair
+def url_of(servers: list[Server], options: str = "") -> str:
+    """A URL with several hosts. The store is to find the one that accepts writes."""
+    return f"postgresql://postgres@/postgres?host={','.join(str(each.folder) for each in servers)}{options}"
+
+
+async def wait_for_standby(primary: Server) -> None:
+    """Makes every commit wait until the standby has it."""
+    async with raw(primary.url) as connection:
+        await connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        await connection.execute("SELECT pg_reload_conf()")
+        await coming(lambda: connection.fetchval("SELECT bool_or(sync_state = 'sync') FROM pg_stat_replication"))
+
+
+class Load:
+    """Writers that repeat what was in doubt under the same ids, and a live tail of the first one's conversation."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.acknowledged: dict[str, list[str]] = {f"c{number}": [] for number in range(WRITERS)}
+        self.doubts = 0
+        self.seen: list[str] = []
+        self._stopped = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        writers = [asyncio.create_task(self._write(name)) for name in self.acknowledged]
+        watcher = asyncio.create_task(self._watch("c0"))
+        try:
+            yield
+            self._stopped = True
+            await asyncio.gather(*writers)
+            await coming(lambda: watcher.done() or len(self.seen) >= len(self.acknowledged["c0"]))
+        finally:
+            for task in (*writers, watcher):
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+
+    async def _write(self, name: str) -> None:
+        ids = self.acknowledged[name]
+        while not self._stopped:
+            id = f"{name}-{len(ids)}"
+            try:
+                await self.store.append(name, Message("user", id, id=id))
+            except Unavailable:
+                self.doubts += 1
+                await asyncio.sleep(0.02)
+            else:
+                ids.append(id)
+
+    async def _watch(self, name: str) -> None:
+        """A tail that ends with an error is opened again after the last message that it has shown."""
+        while True:
+            try:
+                async for message in self.store.watch(name, after=self.seen[-1] if self.seen else None):
+                    self.seen.append(message.id)
+            except Unavailable:
+                await asyncio.sleep(0.02)
+
+    async def goes_on(self) -> None:
+        """Waits until every writer has stored some more."""
+        least = {name: len(ids) + LEAST for name, ids in self.acknowledged.items()}
+        await coming(lambda: all(len(ids) >= least[name] for name, ids in self.acknowledged.items()))
+
+
+def test_a_primary_dies_under_its_writers(servers: list[Server], folder: Path) -> None:
+    """Nothing acknowledged is lost or stored twice. The only error is `Unavailable`, and the open store recovers."""
+    names = [Server(folder / f"s{number}") for number in range(ROUNDS + 1)]
+
+    async def kill_and_promote(load: Load, primary: Server, standby: Server) -> None:
+        await wait_for_standby(primary)
+        await load.goes_on()
+        before = load.doubts
+        await asyncio.to_thread(primary.stop, signal.SIGKILL)
+        # The standby still is one: it can be reached, but it is not taken for the primary.
+        await coming(lambda: load.doubts >= before + WRITERS)
+        with pytest.raises(Unavailable, match="target attribute") as caught:
+            await connect(url_of([primary, standby]))
+        assert caught.value.retryable
+        await asyncio.to_thread(standby.promote)
+        await load.goes_on()
 
     async def check() -> None:
-        async with connect(primary.url) as store:
-            await store.append("c", [Message("user", f"word {number}") for number in range(150)])
-            await coming(lambda: _has_tables(replica))
-        # Nobody is left who could index it again.
-        async with raw(primary.url) as connection:
-            await connection.execute("DELETE FROM hansard.search")
-            await connection.execute(
-                "INSERT INTO hansard.search_queue SELECT tenant, conversation, line, seq FROM hansard.messages "
-                "ON CONFLICT DO NOTHING"
-            )
-        async with connect(replica.url) as copy:
-            await coming(lambda: _is_queued(replica, 150))
-            found = await copy.search("word", order="newest", limit=100, token_cap=None)
-            assert [hit.message.seq for hit in found] == list(range(150, 50, -1))
-
-    play(check)
-
-
-async def _is_queued(server: Server, messages: int) -> bool:
-    async with raw(server.url) as connection:
-        return bool(await connection.fetchval("SELECT count(*) = $1 FROM hansard.search_queue", messages))
-
-
-def test_a_replica_takes_over(pair: tuple[Server, Server]) -> None:
-    primary, replica = pair
-    url = f"postgresql://postgres@/postgres?host={primary.folder},{replica.folder}&target_session_attrs=primary"
-
-    async def check() -> None:
-        async with connect(url) as store:
-            await store.append("c", [Message("user", str(number), id=f"m{number}") for number in range(5)])
-            await coming(lambda: _has_tables(replica))
-            async with connect(replica.url) as copy:
-                await coming(lambda: _is_there(copy, 5))
-            await asyncio.to_thread(primary.stop, signal.SIGQUIT)
-            with pytest.raises(Unavailable) as caught:
-                await store.append("c", Message("user", "5", id="m5"))
-            assert caught.value.retryable
-            await asyncio.to_thread(replica.promote)
-            # The same store, which nobody has opened again: the retry finds the new primary.
-            await store.append("c", Message("user", "5", id="m5"))
-            await store.append("c", Message("user", "6"))
-            assert [message.text for message in await store.get_messages("c")] == [str(number) for number in range(7)]
+        async with connect(url_of(names)) as store:
+            load = Load(store)
+            async with load.running():
+                for round in range(ROUNDS):
+                    if round:
+                        servers.append(names[round + 1])
+                        await asyncio.to_thread(servers[-1].follow, servers[-2])
+                        await asyncio.to_thread(servers[-1].start, **postgres.QUICK)
+                    await kill_and_promote(load, *servers[-2:])
+            for name, ids in load.acknowledged.items():
+                stored = [message.id async for message in store.iter_messages(name)]
+                # The last write may have been in doubt when the writer stopped.
+                assert stored[: len(ids)] == ids
+                assert len(stored) <= len(ids) + 1
+            assert load.seen[: len(load.acknowledged["c0"])] == load.acknowledged["c0"]
+            assert [hit.message.id for hit in await store.search('"c3 2"')] == ["c3-2"]
             assert await store.check() == []
 
+    play(check, patience=120 * ROUNDS)
+
+
+def test_a_primary_that_became_a_standby(servers: list[Server], folder: Path) -> None:
+    """A switch-over behind one address: the sessions at the old primary stay open, and are read-only from then on."""
+    primary, standby = servers
+    address = folder / "address"
+    address.symlink_to(primary.folder)
+
+    async def check() -> None:
+        async with connect(f"postgresql://postgres@/postgres?host={address}") as store:
+            await wait_for_standby(primary)
+            await asyncio.gather(*(store.append_message(f"c{number}", "user", "before") for number in range(3)))
+            async with raw(primary.url) as connection:
+                await connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+                await connection.execute("SELECT pg_reload_conf()")
+            async with raw(primary.url) as connection:
+                await coming(lambda: connection.fetchval("SELECT current_setting('transaction_read_only') = 'on'"))
+            with pytest.raises(Denied, match="accepts no writes"):
+                await store.append_message("c0", "user", "too early")
+            await store.get_conversation("c0")  # a session at the old primary is in the pool again
+            await asyncio.to_thread(standby.promote)
+            address.unlink()
+            address.symlink_to(standby.folder)
+            await store.append_message("c0", "user", "after")
+            await store.update_conversation("c1", title="after")
+            assert [message.text for message in await store.get_messages("c0")] == ["before", "after"]
+
     play(check)
 
 
-async def _is_there(store: Store, messages: int) -> bool:
-    return await count(store) == messages
+def test_a_silent_server_does_not_use_up_the_time(folder: Path) -> None:
+    """A machine that is gone answers nothing, not even that it refuses: the next one is asked in time."""
+    (folder / "silent").mkdir()
+    there = Server(postgres.shared().folder)
+
+    async def check() -> None:
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(folder / "silent" / ".s.PGSQL.5432"))
+            silent.listen()
+            both = f"postgresql://postgres@/postgres?host={folder / 'silent'},{there.folder}"
+            async with connect(f"{both}&connect_timeout=2000&schema={postgres.new_schema()}") as store:
+                await store.append_message("c", "user", "x")
+                assert len(await store.get_messages("c")) == 1
+
+    play(check)

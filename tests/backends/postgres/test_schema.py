@@ -378,10 +378,10 @@ def options_of(place: str) -> Any:
 
 
 async def prepare(place: str, *, upgrade: bool) -> None:
-    from hansard.backends.postgres.connection import connect
+    from hansard.backends.postgres.hosts import direct_hosts
 
     options = options_of(place)
-    link = await connect(options, options.dsn, {})
+    link = await direct_hosts(options).connect({})
     try:
         await schema.prepare(link, options, upgrade=upgrade)
     finally:

@@ -822,7 +822,7 @@ def test_the_judged_suite_behind_the_second_wall_and_a_pooler() -> None:
 
 
 def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
-    from hansard.backends.postgres.connection import connect as link_to
+    from hansard.backends.postgres.hosts import direct_hosts
     from hansard.backends.postgres.options import parse
     from hansard.urls import Url
 
@@ -835,7 +835,7 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
             await opened.tenant("acme").append_message("c", "user", "old word of acme")
         await make_older(place)
         options = parse(Url(url))
-        link = await link_to(options, options.dsn, {})
+        link = await direct_hosts(options).connect({})
         try:
             await schema.prepare(link, options, upgrade=True)
         finally:

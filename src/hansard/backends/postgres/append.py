@@ -27,6 +27,7 @@ from hansard.backends.postgres.errors import (
     DRIVER,
     is_bad_value,
     is_lost,
+    is_read_only,
     may_run_again,
     translate,
     was_refused_by_driver,
@@ -184,8 +185,8 @@ class Appender:
                 outcome = "not_applied"
             if may_run_again(error) and (outcome == "not_applied" or not is_lost(error)):
                 batch.requeue(pending)
-            elif is_bad_value(error) and len(jobs) > 1:
-                # One by one, so that only the caller with the bad value is refused.
+            elif is_read_only(error) or (is_bad_value(error) and len(jobs) > 1):
+                # On another server; or one by one, so that only the caller with the bad value is refused.
                 batch.locked += jobs
             else:
                 _fail_all(jobs, translate(error, self._engine.where, outcome))

@@ -8,10 +8,9 @@ from typing import Any
 
 import asyncpg
 
-from hansard.backends.postgres.errors import DRIVER, Raced, is_lost
+from hansard.backends.postgres.errors import DRIVER, leaves_usable
 from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.queries import combined, in_schema
-from hansard.errors import HansardError
 
 Row = Sequence[Any]
 Question = tuple[str, Sequence[Any]]
@@ -75,7 +74,7 @@ class PostgresConnection:
 
     async def undo(self, error: BaseException) -> None:
         """Ends the transaction after an error, or the connection if its state is unknown."""
-        if is_lost(error) or not isinstance(error, HansardError | Raced | asyncpg.PostgresError):
+        if not leaves_usable(error):
             self.terminate()
         elif not self.connection.is_closed() and self.connection.is_in_transaction():
             try:
@@ -95,12 +94,12 @@ class PostgresConnection:
         await self.connection.close(timeout=_GRACE)
 
 
-async def connect(options: PostgresOptions, dsn: str, queries: Mapping[str, str]) -> PostgresConnection:
-    """Opens a connection. Behind a pooler its session holds nothing: no settings, no prepared statements."""
+async def connect(options: PostgresOptions, dsn: str, queries: Mapping[str, str], timeout: float) -> PostgresConnection:
+    """Connects to one server. Behind a pooler the session holds nothing: no settings, no prepared statements."""
     session = {"application_name": "hansard", "default_transaction_isolation": "read committed", **options.settings}
     connection = await asyncpg.connect(
         dsn,
-        timeout=options.connect_timeout,
+        timeout=timeout,
         command_timeout=options.statement_timeout + _GRACE,
         statement_cache_size=0 if options.pooler else _STATEMENTS,
         max_cached_statement_lifetime=0,

@@ -2,8 +2,8 @@
 
 So the second wall (row-level security) can name the tenant, and a sharded server can keep each transaction on one
 shard. A *job* is a function of the `Work` that runs inside a transaction. It may run more than once: if another writer
-created the same row first, after a deadlock, or if the connection was lost before the commit was sent. Only a commit
-whose answer was lost leaves the outcome unknown.
+created the same row first, after a deadlock, if the connection was lost before the commit was sent, or if its server is
+no longer the primary. Only a commit whose answer was lost leaves the outcome unknown.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from hansard.backends.postgres.connection import PostgresConnection, connect
-from hansard.backends.postgres.errors import DRIVER, Raced, may_run_again, translate
+from hansard.backends.postgres.connection import PostgresConnection
+from hansard.backends.postgres.errors import DRIVER, Raced, is_read_only, may_run_again, translate
+from hansard.backends.postgres.hosts import Hosts
 from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.pool import Pool
 from hansard.backends.postgres.queries import QUERIES, in_schema, literal
 from hansard.backends.postgres.state_cache import PostgresStateCache, StampedState
 from hansard.backends.postgres.watch import channel_of, payload_of
 from hansard.backends.shared.signals import Signals
-from hansard.errors import Closed, Unavailable
+from hansard.errors import Closed, HansardError, Outcome, Unavailable
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class PostgresEngine:
         self.channel = channel_of(options.schema)
         self.filling = asyncio.Lock()
         """One search at a time fills the index: the others find it filled."""
+        self._hosts = Hosts(options, options.dsns)
         self._walled = walled
         self._pid = os.getpid()
         self._closed = False
@@ -74,7 +76,7 @@ class PostgresEngine:
         return self._walled or self.options.pooler
 
     async def connect(self) -> PostgresConnection:
-        return await connect(self.options, self.options.dsn, self.queries)
+        return await self._hosts.connect(self.queries)
 
     async def close(self) -> None:
         if not self._closed:
@@ -128,16 +130,16 @@ class PostgresEngine:
     async def write(self, tenant: str | None, job: Callable[[Work], Awaitable[T]]) -> T:
         """Runs a job in a transaction and returns when it is committed. None is for work over all tenants."""
         self.check_alive()
-        for _ in range(_ATTEMPTS - 1):
+        for attempt in range(_ATTEMPTS - 1):
             try:
                 return await self._write(tenant, job)
             except (Raced, *DRIVER) as error:
-                if not may_run_again(error):
-                    raise translate(error, self.where) from error
+                if not may_run_again(error) and not (attempt == 0 and is_read_only(error)):
+                    raise self._translate(error) from error
         try:
             return await self._write(tenant, job)
         except (Raced, *DRIVER) as error:
-            raise translate(error, self.where) from error
+            raise self._translate(error) from error
 
     async def _write(self, tenant: str | None, job: Callable[[Work], Awaitable[T]]) -> T:
         async with self.pool.borrow() as link:
@@ -157,12 +159,17 @@ class PostgresEngine:
         try:
             return await self._write_once(tenant, run)
         except DRIVER as error:
-            if not may_run_again(error):
+            if not may_run_again(error) and not is_read_only(error):
                 raise translate(error, self.where) from error
         try:
             return await self._write_once(tenant, run)
         except DRIVER as error:
-            raise translate(error, self.where, "unknown") from error
+            raise self._translate(error, "unknown") from error
+
+    def _translate(self, error: BaseException, outcome: Outcome = "not_applied") -> HansardError:
+        if is_read_only(error) and self.options.needs_primary:
+            return Unavailable(f"{self.where} has no primary at the moment: {error}")
+        return translate(error, self.where, outcome)
 
     async def _write_once(self, tenant: str, run: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         async with self.pool.borrow() as link:

@@ -49,6 +49,17 @@ def may_run_again(error: BaseException) -> bool:
     return is_lost(error) and not isinstance(error, TimeoutError)
 
 
+def is_read_only(error: BaseException) -> bool:
+    """Returns whether the server accepts no writes: it may have been the primary, and another one may be it now."""
+    return _state(error) == "25006"
+
+
+def leaves_usable(error: BaseException) -> bool:
+    """Returns whether the connection can still be used after this error."""
+    is_known = isinstance(error, HansardError | Raced | asyncpg.PostgresError)
+    return is_known and not is_lost(error) and not is_read_only(error)
+
+
 def was_refused_by_driver(error: BaseException) -> bool:
     """Returns whether the driver has sent nothing, because its connection was just being closed."""
     return isinstance(error, asyncpg.InternalClientError) and "cannot switch to state" in str(error)

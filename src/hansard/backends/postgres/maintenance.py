@@ -7,9 +7,10 @@ from functools import partial
 
 from hansard import rules
 from hansard.backends.postgres import index, read, tenant_data
-from hansard.backends.postgres.connection import PostgresConnection, connect
+from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.backends.postgres.errors import DRIVER, translate
+from hansard.backends.postgres.hosts import direct_hosts
 from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.schema import TABLES
 from hansard.backends.postgres.state_cache import stamped_state_of
@@ -168,7 +169,7 @@ async def _delete_tenant(work: Work, context: Context) -> Receipt:
 async def vacuum(options: PostgresOptions) -> None:
     """Runs VACUUM on a separate connection: it cannot run inside a transaction, and may take long."""
     try:
-        link = await connect(options, options.direct_dsn or options.dsn, {})
+        link = await direct_hosts(options).connect({})
         try:
             await link.script("SET statement_timeout = 0")
             for table in (*TABLES, "search_state"):

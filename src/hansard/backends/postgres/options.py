@@ -1,12 +1,14 @@
 """The options of a `postgresql://` URL.
 
     postgresql://user:password@host:5432/database?schema=hansard&pool_size=10
+    postgresql://user:password@host1,host2:5433/database
 
 PostgreSQL's own options (`sslmode` and the like) go to the driver. Times are in milliseconds, as in PostgreSQL.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
@@ -39,17 +41,21 @@ _OURS = (
     "poll_interval",
     "rls",
 )
+_WRITABLE = ("read-write", "primary")
+"""The values of `target_session_attrs` for a server that accepts writes; the first is the default for several hosts."""
 _LONGEST_NAME = 63
 """Bytes: PostgreSQL truncates longer names without an error."""
 
 
 class PostgresOptions(Struct, frozen=True, kw_only=True):
-    dsn: str
-    """The URL for the driver."""
+    dsns: tuple[str, ...]
+    """The URLs for the driver, one for each server."""
     where: str
     """The URL for messages, without its password."""
-    direct_dsn: str | None
-    """The URL to listen on and migrate through; None if only a pooler can be reached."""
+    direct_dsns: tuple[str, ...]
+    """The URLs to listen on and migrate through; none if only a pooler can be reached."""
+    needs_primary: bool
+    """Only a server that accepts writes will do."""
     schema: str = DEFAULT_SCHEMA
     pool_size: int = 10
     connect_timeout: float = 10.0
@@ -77,13 +83,14 @@ class PostgresOptions(Struct, frozen=True, kw_only=True):
 
 
 def parse(url: Url) -> PostgresOptions:
-    dsn, where = _dsn(url)
+    servers = _servers(url)
     direct = url.option("direct_url")
     pooler = url.flag("pooler") or direct is not None
     options = PostgresOptions(
-        dsn=dsn,
-        where=where,
-        direct_dsn=_direct_dsn(direct) if direct is not None else None if pooler else dsn,
+        dsns=servers.dsns,
+        where=servers.where,
+        direct_dsns=_direct_dsns(direct) if direct is not None else () if pooler else servers.dsns,
+        needs_primary=servers.needs_primary,
         schema=_schema(url),
         pool_size=url.number("pool_size") or 10,
         connect_timeout=(url.number("connect_timeout") or 10_000) / 1000,
@@ -104,21 +111,56 @@ def _schema(url: Url) -> str:
     return schema
 
 
-def _dsn(url: Url) -> tuple[str, str]:
-    """Returns the URL for the driver, and the one for messages."""
+class _Servers(NamedTuple):
+    dsns: tuple[str, ...]
+    where: str
+    needs_primary: bool
+
+
+def _servers(url: Url) -> _Servers:
     given = {name: value for name in _DRIVER if (value := url.option(name)) is not None}
+    login, at, netloc = url.netloc.rpartition("@")
     path = quote(url.path)
-    query = f"?{urlencode(given)}" if given else ""
-    host = url.netloc.rpartition("@")[2] or given.get("host", "")
-    return f"postgresql://{url.netloc}{path}{query}", f"postgresql://{host}{path}"
+    named = netloc or given.get("host", "")
+    hosts = named.split(",")
+    if len(hosts) > 1:
+        given.setdefault("target_session_attrs", _WRITABLE[0])
+    target = given.get("target_session_attrs")
+    if len(hosts) == 1 or target == "prefer-standby":  # for which the driver has to see all hosts
+        places = [(netloc, given)]
+    elif netloc:
+        places = [(host, given) for host in hosts]
+    else:
+        places = [("", own) for own in _options_of_hosts(hosts, given, url)]
+    return _Servers(
+        dsns=tuple(f"postgresql://{login}{at}{place}{path}{_query(own)}" for place, own in places),
+        where=f"postgresql://{named}{path}",
+        needs_primary=target in _WRITABLE,
+    )
 
 
-def _direct_dsn(text: str) -> str:
+def _options_of_hosts(hosts: list[str], given: dict[str, str], url: Url) -> list[dict[str, str]]:
+    """Returns the options of each of the hosts that `?host=a,b&port=1,2` names. One port may be for all."""
+    if "port" not in given:
+        return [given | {"host": host} for host in hosts]
+    ports = given["port"].split(",")
+    if len(ports) == 1:
+        ports *= len(hosts)
+    if len(ports) != len(hosts):
+        raise ValidationError(f"port={given['port']!r} in {url.text!r}: one for all hosts, or one for each")
+    return [given | {"host": host, "port": port} for host, port in zip(hosts, ports, strict=True)]
+
+
+def _query(given: dict[str, str]) -> str:
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _direct_dsns(text: str) -> tuple[str, ...]:
     url = Url(text)
     if url.scheme not in ("postgresql", "postgres"):
         raise ValidationError(f"direct_url is {url.text!r}: it must be a postgresql:// URL, percent-encoded")
-    dsn, _ = _dsn(url)
+    dsns = _servers(url).dsns
     for name in _OURS:
         url.option(name)  # set by the URL that contains this one
     url.finish(_DRIVER)
-    return dsn
+    return dsns

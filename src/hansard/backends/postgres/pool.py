@@ -45,6 +45,8 @@ class Pool:
                 yield link
             except BaseException as error:
                 await link.undo(error)
+                if isinstance(error, Exception) and not link.is_usable:
+                    self._drop_idle()
                 raise
             finally:
                 self._give_back(link)
@@ -57,6 +59,11 @@ class Pool:
             self._idle.append(link)
         else:
             link.terminate()
+
+    def _drop_idle(self) -> None:
+        """Closes the other connections: their server has died, too, or is no longer the primary."""
+        while self._idle:
+            self._idle.pop().terminate()
 
     async def close(self) -> None:
         """Waits for the connections in use."""

@@ -14,9 +14,9 @@ from typing import Any
 from hansard.analysis import Lookup, Matches, Ranking
 from hansard.backends.postgres import answers, index, maintenance, rank, read, schema, search, tenant_data
 from hansard.backends.postgres.append import Appender
-from hansard.backends.postgres.connection import connect
 from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.backends.postgres.errors import DRIVER, translate
+from hansard.backends.postgres.hosts import direct_hosts
 from hansard.backends.postgres.index_task import IndexTask
 from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.schema import SchemaState
@@ -57,13 +57,13 @@ class PostgresStorage:
             remnants="in dead rows until the tables are vacuumed (by PostgreSQL in time, or by `hansard vacuum`), "
             "and in its write-ahead log and archives until those are recycled.",
             vacuum=True,
-            watch="poll" if options.direct_dsn is None else "push",
+            watch="push" if options.direct_dsns else "poll",
         )
 
     @classmethod
     async def open(cls, options: PostgresOptions, *, upgrade: bool = False) -> PostgresStorage:
         try:
-            link = await connect(options, options.direct_dsn or options.dsn, {})
+            link = await direct_hosts(options).connect({})
             try:
                 state = await schema.prepare(link, options, upgrade=upgrade)
             finally:

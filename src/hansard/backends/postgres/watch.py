@@ -15,8 +15,9 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hansard.backends.postgres.connection import PostgresConnection, connect
+from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.errors import DRIVER
+from hansard.backends.postgres.hosts import direct_hosts
 from hansard.errors import HansardError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Watch:
 
     def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
+        self._hosts = direct_hosts(engine.options)
         self._followed: dict[Key, float] = {}
         """When a task last waited for each."""
         self._marks: dict[str, set[Key]] = {}
@@ -96,11 +98,11 @@ class Watch:
 
     async def _listen(self) -> PostgresConnection | None:
         engine = self._engine
-        if engine.options.direct_dsn is None:
+        if not engine.options.direct_dsns:
             return None
         link = None
         try:
-            link = await connect(engine.options, engine.options.direct_dsn, engine.queries)
+            link = await self._hosts.connect(engine.queries)
             await link.connection.add_listener(engine.channel, self._on_notification)
         except DRIVER as error:
             _log.warning("cannot listen at %s, looking instead: %s", engine.where, error)
