@@ -31,6 +31,7 @@ Kind = Literal["user", "agent", "system"]
 Order = Literal["asc", "desc"]
 MessageSort = Literal["seq", "time"]
 ConversationSort = Literal["last_message_at", "updated_at"]
+ReadFrom = Literal["primary", "replica"]
 
 ROLES: tuple[str, ...] = Role.__args__  # type: ignore[attr-defined]
 SCOPES: tuple[str, ...] = MessageScope.__args__  # type: ignore[attr-defined]

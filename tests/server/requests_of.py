@@ -40,7 +40,7 @@ BODIES: dict[str, Any] = {
     "purge": {"older_than_seconds": 0},
     "write_records": {"writes": [{"namespace": ["n"], "key": KEY, "value": 1, "expected_revision": 1}]},
     "get_records": {"keys": [{"namespace": ["n"], "key": KEY}]},
-    "search": {"query": SECRET, "all_branches": True},
+    "search": {"query": SECRET, "all_branches": True, "read_from": "replica"},
     "summarize": {"keep": 0},
     "rebuild_summaries": {"keep": 0},
     "put_record": {"value": "x", "conversation_id": ID},

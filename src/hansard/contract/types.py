@@ -39,6 +39,8 @@ class Context(Struct, frozen=True, gc=False):
     user: str | None = None
     with_expired: bool = False
     """Expired data exists as well: for erasure, which must also remove invisible data."""
+    replica: bool = False
+    """A replica may answer this read, which may not have the newest writes. A storage without replicas ignores it."""
 
     @property
     def horizon(self) -> datetime:

@@ -12,7 +12,7 @@ from hansard import cursors, ids
 from hansard.contract.backend import Mirror
 from hansard.contract.types import Context, ConversationChange, ConversationQuery
 from hansard.errors import ValidationError
-from hansard.model import NOT_YET, Conversation, ConversationSort, Order, Page, Receipt
+from hansard.model import NOT_YET, Conversation, ConversationSort, Order, Page, ReadFrom, Receipt
 from hansard.store import checks, listing, marks
 from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.listing import ListedConversations
@@ -84,6 +84,7 @@ class ConversationMethods(StorePart):
         before: str | None = None,
         offset: int = 0,
         limit: int = 20,
+        read_from: ReadFrom = "primary",
     ) -> Page:
         """Returns a page of conversations, by default the newest first.
 
@@ -98,6 +99,7 @@ class ConversationMethods(StorePart):
         - `offset`: how many to skip. The cost grows with it; prefer cursors.
         - `limit`: the largest number of conversations in the page. If more than 1,000 conversations have the label or
           the rating, a call looks at 1,000 conversations at most: its page may be shorter, and `next_cursor` goes on.
+        - `read_from`: `"replica"` lets a replica answer, if the store has one: the newest writes may be missing.
         """
         checks.only_one(after=after, before=before)
         checks.one_of(order, ("asc", "desc"), "order")
@@ -118,7 +120,7 @@ class ConversationMethods(StorePart):
             limit=checks.count(limit, "limit", self.limits.page),
             memberships=self._view.user is not None,
         )
-        context = self._view.context()
+        context = self._view.context(read_from)
         marked = self._mark_filter(context, label, rating) if label is not None or rating is not None else None
         listed = await listing.listed(self._view, context, query, marked)
         return _page(listed, sort, after=after, before=before, offset=offset)
@@ -140,12 +142,13 @@ class ConversationMethods(StorePart):
         rating: float | None = None,
         sort: ConversationSort = "last_message_at",
         order: Order = "desc",
+        read_from: ReadFrom = "primary",
     ) -> AsyncIterator[Conversation]:
         """Iterates over every conversation that `list_conversations` would list, reading page by page.
 
-        `user_id`, `agent_id`, `metadata`, `archived`, `label`, `rating`, `sort` and `order` mean what they mean in
-        `list_conversations`. A conversation that is written to during the iteration changes its place, so it may be
-        skipped or returned twice.
+        `user_id`, `agent_id`, `metadata`, `archived`, `label`, `rating`, `sort`, `order` and `read_from` mean what they
+        mean in `list_conversations`. A conversation that is written to during the iteration changes its place, so it
+        may be skipped or returned twice.
         """
         after = None
         while True:
@@ -160,6 +163,7 @@ class ConversationMethods(StorePart):
                 order=order,
                 after=after,
                 limit=self.limits.page,
+                read_from=read_from,
             )
             for conversation in page.items:
                 yield conversation

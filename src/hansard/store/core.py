@@ -11,7 +11,8 @@ from hansard.contract.backend import Backend, Capabilities
 from hansard.contract.types import Context
 from hansard.errors import Denied, Unavailable, Unsupported
 from hansard.limits import Limits
-from hansard.model import Message
+from hansard.model import Message, ReadFrom
+from hansard.store import checks
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -59,8 +60,11 @@ class View:
         self.embeddings = embeddings
         """Keeps the vectors of messages; None without an embedder. Shared by all views."""
 
-    def context(self) -> Context:
-        return Context(self.tenant, self.clock(), self.user)
+    def context(self, read_from: ReadFrom = "primary") -> Context:
+        if read_from == "primary":
+            return Context(self.tenant, self.clock(), self.user)
+        checks.one_of(read_from, ("primary", "replica"), "read_from")
+        return Context(self.tenant, self.clock(), self.user, replica=True)
 
     def of_tenant(self, tenant: str) -> View:
         if self.walled:

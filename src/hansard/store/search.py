@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from hansard.errors import Denied, ValidationError
+from hansard.model import ReadFrom
 from hansard.search.hits import Hits
 from hansard.store import checks, marks, read_query
 from hansard.store.core import StorePart
@@ -50,6 +51,7 @@ class SearchMethods(StorePart):
         token_cap: int | None = 2000,
         cursor: str | None = None,
         blobs: BlobMode = "inline",
+        read_from: ReadFrom = "primary",
     ) -> Hits:
         """Searches messages by words and, with an embedder, by meaning.
 
@@ -79,6 +81,7 @@ class SearchMethods(StorePart):
         - `token_cap`: the most tokens in the texts of a page; None for no limit.
         - `cursor`: a page's `next_cursor`.
         - `blobs`: as in `get_messages`.
+        - `read_from`: `"replica"` lets a replica answer, if the store has one: the newest writes may be missing.
         """
         # Imported late: programs that never search need not load their tables.
         from hansard.store import search_context, search_modes
@@ -110,7 +113,7 @@ class SearchMethods(StorePart):
         cap = checks.optional_count(token_cap, "token_cap", least=1)
         place = checks.optional_text(cursor, "the cursor")
         near = search_context.checked_around(around, group_by, lookup, place)
-        context = self._view.context()
+        context = self._view.context(read_from)
         timed = None
         if time is not None:
             checks.one_of(time, (None, "auto"), "time")

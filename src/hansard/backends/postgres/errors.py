@@ -60,6 +60,11 @@ def leaves_usable(error: BaseException) -> bool:
     return is_known and not is_lost(error) and not is_read_only(error)
 
 
+def was_cancelled(error: BaseException) -> bool:
+    """Returns whether the server cancelled the statement because it took too long."""
+    return _state(error.__cause__ or error) == "57014"
+
+
 def was_refused_by_driver(error: BaseException) -> bool:
     """Returns whether the driver has sent nothing, because its connection was just being closed."""
     return isinstance(error, asyncpg.InternalClientError) and "cannot switch to state" in str(error)

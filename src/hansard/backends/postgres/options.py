@@ -38,6 +38,7 @@ _OURS = (
     "durability",
     "pooler",
     "direct_url",
+    "replicas",
     "poll_interval",
     "rls",
 )
@@ -52,6 +53,8 @@ class PostgresOptions(Struct, frozen=True, kw_only=True):
     """The URLs for the driver, one for each server."""
     where: str
     """The URL for messages, without its password."""
+    replica_dsns: tuple[str, ...]
+    """The URLs of replicas that may be read from, if a caller allows that."""
     direct_dsns: tuple[str, ...]
     """The URLs to listen on and migrate through; none if only a pooler can be reached."""
     needs_primary: bool
@@ -89,6 +92,7 @@ def parse(url: Url) -> PostgresOptions:
     options = PostgresOptions(
         dsns=servers.dsns,
         where=servers.where,
+        replica_dsns=servers.replica_dsns,
         direct_dsns=_direct_dsns(direct) if direct is not None else () if pooler else servers.dsns,
         needs_primary=servers.needs_primary,
         schema=_schema(url),
@@ -113,6 +117,7 @@ def _schema(url: Url) -> str:
 
 class _Servers(NamedTuple):
     dsns: tuple[str, ...]
+    replica_dsns: tuple[str, ...]
     where: str
     needs_primary: bool
 
@@ -134,6 +139,9 @@ def _servers(url: Url) -> _Servers:
         places = [("", own) for own in _options_of_hosts(hosts, given, url)]
     return _Servers(
         dsns=tuple(f"postgresql://{login}{at}{place}{path}{_query(own)}" for place, own in places),
+        replica_dsns=tuple(
+            f"postgresql://{login}{at}{place}{path}{_query(own)}" for place, own in _replica_places(url, given)
+        ),
         where=f"postgresql://{named}{path}",
         needs_primary=target in _WRITABLE,
     )
@@ -149,6 +157,20 @@ def _options_of_hosts(hosts: list[str], given: dict[str, str], url: Url) -> list
     if len(ports) != len(hosts):
         raise ValidationError(f"port={given['port']!r} in {url.text!r}: one for all hosts, or one for each")
     return [given | {"host": host, "port": port} for host, port in zip(hosts, ports, strict=True)]
+
+
+def _replica_places(url: Url, given: dict[str, str]) -> list[tuple[str, dict[str, str]]]:
+    """Returns the address and the options of each replica: those of the URL, except where its servers are."""
+    names = url.option("replicas")
+    if names is None:
+        return []
+    hosts = names.split(",")
+    if not all(hosts):
+        raise ValidationError(
+            f"replicas={names!r} in {url.text!r}: hosts with commas between them, such as db2,db3:5433"
+        )
+    rest = {name: value for name, value in given.items() if name not in ("host", "port", "target_session_attrs")}
+    return [("", rest | {"host": host}) if host.startswith("/") else (host, rest) for host in hosts]
 
 
 def _query(given: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from hansard import rules
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.connection import PostgresConnection, Row
-from hansard.backends.postgres.engine import PostgresEngine
+from hansard.backends.postgres.replica import Reader
 from hansard.backends.postgres.state_cache import StampedState, stamped_state_of
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, Slice, StoredBranch
 from hansard.contract.types import Row as StoredRow
@@ -178,13 +178,13 @@ def _no_branch(id: str, branch: str | None) -> NotFound:
     return NotFound(f"conversation {id!r} has no branch {branch!r}")
 
 
-async def get_messages(engine: PostgresEngine, context: Context, id: str, query: MessageQuery) -> Slice:
+async def get_messages(reader: Reader, context: Context, id: str, query: MessageQuery) -> Slice:
     if query.sort == "seq":
-        page = await engine.read(context.tenant, partial(get_plain, context=context, id=id, query=query))
+        page = await reader.read(context, partial(get_plain, context=context, id=id, query=query))
         if page is not None:
             return await as_slice(page[: query.limit], id, more=len(page) > (query.limit or len(page)))
     parted = partial(get_parted, context=context, id=id, query=query)
-    found, more = await engine.read(context.tenant, parted, snapshot=True)
+    found, more = await reader.read(context, parted, snapshot=True)
     return await as_slice(found, id, more=more)
 
 

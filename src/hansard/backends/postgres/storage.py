@@ -19,6 +19,7 @@ from hansard.backends.postgres.errors import DRIVER, translate
 from hansard.backends.postgres.hosts import direct_hosts
 from hansard.backends.postgres.index_task import IndexTask
 from hansard.backends.postgres.options import PostgresOptions
+from hansard.backends.postgres.replica import Reader
 from hansard.backends.postgres.schema import SchemaState
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.backends.postgres.watch import Watch
@@ -46,6 +47,7 @@ _ATTEMPTS = 3
 class PostgresStorage:
     def __init__(self, options: PostgresOptions, state: SchemaState) -> None:
         self.engine = PostgresEngine(options, walled=state.walled)
+        self._reader = Reader(self.engine, walled=state.walled)
         self.filler = IndexTask(self.engine)
         self.appender = Appender(self.engine, self.write, self.filler.note)
         self._watch = Watch(self.engine)
@@ -89,6 +91,7 @@ class PostgresStorage:
         await self._watch.close()
         await self.appender.close()
         await self.filler.close()
+        await self._reader.close()
         await self.engine.close()
 
     # One conversation
@@ -103,21 +106,21 @@ class PostgresStorage:
         return value
 
     async def read(self, context: Context, id: str, wants: Wants) -> tuple[ConversationState, Found] | None:
-        return await self.engine.read(context.tenant, partial(answers.read, context=context, id=id, wants=wants))
+        return await self._reader.read(context, partial(answers.read, context=context, id=id, wants=wants))
 
     async def get_conversation(self, context: Context, id: str) -> Conversation | None:
-        return await self.engine.read(context.tenant, partial(read.find_conversation, context=context, id=id))
+        return await self._reader.read(context, partial(read.find_conversation, context=context, id=id))
 
     async def find_messages(self, context: Context, id: str, message_ids: Sequence[str]) -> list[Message]:
         run = partial(read.find_messages, context=context, id=id, message_ids=message_ids)
-        return await self.engine.read(context.tenant, run)
+        return await self._reader.read(context, run)
 
     async def messages(self, context: Context, id: str, query: MessageQuery) -> Slice:
-        return await read.get_messages(self.engine, context, id, query)
+        return await read.get_messages(self._reader, context, id, query)
 
     async def rows(self, context: Context, id: str, after_seq: int, limit: int, max_bytes: int) -> list[Row]:
         run = partial(read.read_rows, context=context, id=id, after_seq=after_seq, limit=limit, max_bytes=max_bytes)
-        return await self.engine.read(context.tenant, run, snapshot=True)
+        return await self._reader.read(context, run, snapshot=True)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
         self.engine.check_alive()
@@ -128,16 +131,16 @@ class PostgresStorage:
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         run = read.list_matching if query.metadata else read.list_conversations
         page = partial(run, context=context, query=query)
-        return await self.engine.read(context.tenant, page, snapshot=bool(query.metadata))
+        return await self._reader.read(context, page, snapshot=bool(query.metadata))
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         run = partial(tenant_data.participations, context=context, participant_id=participant_id, limit=limit)
-        return await self.engine.read(context.tenant, run)
+        return await self._reader.read(context, run)
 
     # Outside conversations
 
     async def get_records(self, context: Context, keys: Sequence[RecordKey]) -> list[Record | None]:
-        return await self.engine.read(context.tenant, partial(tenant_data.get_records, context=context, keys=keys))
+        return await self._reader.read(context, partial(tenant_data.get_records, context=context, keys=keys))
 
     async def write_records(self, context: Context, writes: Sequence[RecordWrite]) -> list[Record | None]:
         return await self.engine.write(
@@ -145,22 +148,22 @@ class PostgresStorage:
         )
 
     async def scan_records(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
-        return await self.engine.read(context.tenant, partial(tenant_data.scan_records, context=context, query=query))
+        return await self._reader.read(context, partial(tenant_data.scan_records, context=context, query=query))
 
     async def put_blob(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
         job = partial(tenant_data.keep_blobs, blobs={sha256: data}, keep_until=to_micros(keep_until))
         await self.engine.write(context.tenant, job)
 
     async def get_blobs(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
-        return await self.engine.read(context.tenant, partial(tenant_data.get_blobs, context=context, digests=digests))
+        return await self._reader.read(context, partial(tenant_data.get_blobs, context=context, digests=digests))
 
     async def record_owners(self, context: Context) -> list[str]:
-        found = await self.engine.read(context.tenant, lambda link: link.all("record_owners", context.tenant))
+        found = await self._reader.read(context, lambda link: link.all("record_owners", context.tenant))
         return [owner for (owner,) in found]
 
     async def usage(self, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
         read = partial(tenant_data.usage, context=context, since=since, until=until)
-        return await self.engine.read(context.tenant, read)
+        return await self._reader.read(context, read)
 
     # Lifecycle
 
@@ -192,7 +195,7 @@ class PostgresStorage:
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self.engine.is_walled}
-        quick = await self.engine.read(context.tenant, partial(search.search_quickly, **given))
+        quick = await self._reader.read(context, partial(search.search_quickly, **given))
         if quick is not None:
             return quick
         return await self._look(context, partial(search.search, **given, note_tail=self.filler.note_left))
@@ -204,15 +207,18 @@ class PostgresStorage:
     async def _look(self, context: Context, look: Callable[..., Coroutine[Any, Any, T | None]]) -> T:
         """Runs a search, after indexing a long tail."""
         for _ in range(_ATTEMPTS):
-            found = await self.engine.read(context.tenant, look, snapshot=True)
+            found = await self._reader.read(context, look, snapshot=True)
             if found is not None:
                 return found
+            if context.replica:
+                self.filler.note_left(context.tenant)
+                break  # what is indexed now has yet to arrive there
             try:
                 await index.catch_up_tenant(self.engine, context.tenant)
             except Denied:
                 break  # a replica: another process has to index
         # Others write faster than we index, or this process may not write: then the whole tail is searched.
-        whole = await self.engine.read(context.tenant, partial(look, any_tail=True), snapshot=True)
+        whole = await self._reader.read(context, partial(look, any_tail=True), snapshot=True)
         assert whole is not None
         return whole
 

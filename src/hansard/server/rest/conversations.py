@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from hansard import rules
 from hansard.errors import Conflict, ConversationNotFound
-from hansard.model import Conversation, ConversationSort, Order, Page, Receipt
+from hansard.model import Conversation, ConversationSort, Order, Page, ReadFrom, Receipt
 from hansard.server import idempotency
 from hansard.server.endpoints import HttpResponse, Id, NoQuery, Routes
 from hansard.server.parameters import json_object
@@ -24,7 +24,10 @@ Limit = Annotated[int, Meta(ge=1)]
 
 
 class ListConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` and `before` are cursors of a page. `metadata` is a JSON object whose keys must have equal values."""
+    """`after` and `before` are cursors of a page. `metadata` is a JSON object whose keys must have equal values.
+
+    `read_from` may be `replica` if the newest writes may be missing.
+    """
 
     user_id: Id | None = None
     agent_id: Id | None = None
@@ -38,6 +41,7 @@ class ListConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     before: str | None = None
     offset: Annotated[int, Meta(ge=0)] = 0
     limit: Limit = 20
+    read_from: ReadFrom = "primary"
 
 
 class NewConversationBody(Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, structs
 
 from hansard.errors import NotFound, Unsupported
 from hansard.executor import run_in_thread
-from hansard.model import Conversation, Message, Role
+from hansard.model import Conversation, Message, ReadFrom, Role
 from hansard.search.hits import Hits, Passage, Snippet
 from hansard.search.periods import Period
 from hansard.server.endpoints import Id, NoQuery, Routes
@@ -26,7 +26,8 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     `mode` is `words`, `meaning` or `hybrid`; the latter two need an embedder, with which `hybrid` is the default.
     `match` is `all`, `any` or `auto`, for questions. `time` reads times such as `last week` in the query; `around` adds
-    messages before and after each hit, and `group_by` returns the best conversations.
+    messages before and after each hit, and `group_by` returns the best conversations. `read_from` may be `replica`
+    if the newest writes may be missing.
     """
 
     query: str
@@ -52,6 +53,7 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
     token_cap: Annotated[int, Meta(ge=1)] | None = 2000
     cursor: str | None = None
     blobs: BlobMode = "inline"
+    read_from: ReadFrom = "primary"
 
 
 class SearchHit(Struct, frozen=True):

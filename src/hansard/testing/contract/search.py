@@ -262,6 +262,17 @@ class TestSearching(Contract):
         say(store.tenant("two"), "more", *["ann word"] * 20)
         assert [hit.score for hit in one.search("word OR ann")] == before
 
+    def test_a_replica_may_answer(self, store: Driver) -> None:
+        """A store without replicas reads its only copy; with any, the walls are the same."""
+        for user in ("ann", "ben"):
+            say(store.tenant("one"), user, f"{user} word", user_id=user)
+        one = store.tenant("one")
+        for view, expected in ((one, ["ben", "ann"]), (one.user("ann"), ["ann"]), (store, [])):
+            assert [each.id for each in view.list_conversations(read_from="replica").items] == expected
+            assert found(view, "word", read_from="replica") == [f"{user} word" for user in expected]
+        with pytest.raises(ValidationError, match="read_from"):
+            one.list_conversations(read_from="nearest")  # type: ignore[arg-type]
+
     def test_a_deleted_tenant_finds_nothing(self, store: Driver) -> None:
         say(store.tenant("one"), "c", "a word")
         store.admin.delete_tenant("one")
