@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import pytest
@@ -40,7 +40,7 @@ class Texts:
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
         return {key: self._terms[key] for key in keys if key in self._terms}
 
-    async def positions(self, keys: Collection[int]) -> dict[int, Position]:
+    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
         return {key: (key, 0, "") for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -66,7 +66,11 @@ class Postings(Protocol):
     async def terms(self, keys: Collection[int]) -> Mapping[int, Terms]:
         """Returns the terms of the messages with these keys, if the search covers them, matching or not."""
 
-    async def positions(self, keys: Collection[int]) -> Mapping[int, Position]: ...
+    async def newest(self, keys: Sequence[int], count: int) -> Mapping[int, Position]:
+        """Returns the positions of so many of the newest of these messages, and maybe those of others.
+
+        The keys are in the order in which `of` returned them.
+        """
 
     async def run(self, work: Callable[[], T]) -> T:
         """Runs a long computation, not on an event loop."""
@@ -210,9 +214,13 @@ class _Search:
         if self.neighbours:
             scores |= await self._neighbours(scores)
         least = _least(scores.values(), self.limit)
-        chosen = [key for key, score in scores.items() if least is None or score >= least]
-        positions = await self.found.positions(chosen)
-        chosen.sort(key=lambda key: (scores[key], positions[key]), reverse=True)
+        better = [key for key, score in scores.items() if least is None or score > least]
+        # Thousands of messages may have the last score: those that are not the newest of them need no position.
+        last = [key for key, score in scores.items() if score == least]
+        positions = dict(await self.found.newest(better, len(better)))
+        if last:
+            positions |= await self.found.newest(last, self.limit - len(better))
+        chosen = sorted(positions, key=lambda key: (scores[key], positions[key]), reverse=True)
         return [ScoredKey(key, scores[key], self.scorer.share(key)) for key in chosen[: self.limit]]
 
     async def _neighbours(self, scores: Mapping[int, float]) -> dict[int, float]:

@@ -6,7 +6,7 @@ faster.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from heapq import nlargest
 from typing import TypeVar
 
@@ -141,7 +141,7 @@ class _Scanned:
         there = [key for key in keys if key in self.matches]
         return {key: analyse(searchable(self.matches[key].message)) for key in there}
 
-    async def positions(self, keys: Collection[int]) -> dict[int, Position]:
+    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
         return {key: self.matches[key].position for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

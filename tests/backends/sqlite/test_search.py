@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -381,6 +382,24 @@ def test_times_out_of_order_are_walked_in_order(tmp_path: Path) -> None:
         assert times == sorted(times, reverse=True)
         with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
             assert raw.execute("SELECT lag FROM search_state").fetchone() == (0,)
+
+
+def test_the_newest_of_many_equally_good_are_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their positions are read page by page, from the newest entry down."""
+    chance = random.Random(19)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
+        for conversation in range(400):
+            at = start + timedelta(milliseconds=chance.randrange(20_000))
+            opened.append(f"c{conversation}", [Message("user", "same word", created_at=at)])
+            if conversation == 350:
+                opened.search("word")  # indexes all so far
+                monkeypatch.setattr(search, "TAIL", 100)
+        hits = opened.search("word", limit=100, token_cap=None)
+        newest = opened.search("word", limit=100, token_cap=None, order="newest")
+        assert len({hit.score for hit in hits}) == 1
+        assert [hit.message.id for hit in hits] == [hit.message.id for hit in newest]
+        assert places(tmp_path / "a.db") == 351
 
 
 def test_more_messages_of_a_second_than_fit_are_found_in_order(tmp_path: Path) -> None:

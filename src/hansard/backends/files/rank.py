@@ -76,7 +76,7 @@ class FilePostings:
                     found[place] = Terms(row[-2].split(), row[-1].split())
         return found
 
-    async def positions(self, keys: Collection[int]) -> dict[int, Position]:
+    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
         return {key: self._positions[key] for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from msgspec import structs
@@ -91,7 +91,7 @@ class PostgresPostings:
         analysed = await run_in_thread(_terms_of, list(found.values()))
         return dict(zip(found, analysed, strict=True))
 
-    async def positions(self, keys: Collection[int]) -> dict[int, Position]:
+    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
         return {key: (self._created[key], key & _SEQ_MASK, self._places[key][0]) for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

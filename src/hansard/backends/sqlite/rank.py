@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -36,6 +37,10 @@ T = TypeVar("T")
 _ENTRIES = "FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
 _MESSAGES = "CROSS JOIN messages m ON m.key = e.message "
 _WHERE = "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?"
+
+
+_PAGE = 50
+"""Positions that are read together."""
 
 
 class SqlitePostings:
@@ -90,7 +95,22 @@ class SqlitePostings:
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
         return {key: analyse(index.text_of(row[:-1])) for key, row in self._rows(keys) if self._is_covered(row)}
 
-    async def positions(self, keys: Collection[int]) -> dict[int, Position]:
+    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+        """Entries of the index are in the order of time, apart from the lag: see `SqliteSearch._walk`."""
+        if self._lookup.neighbours or len(self._lookup.query.wanted) > 1:
+            return self._positions(keys)  # they are not in the order of entries
+        in_tail = {key for key, _ in self._tail}
+        found = self._positions([key for key in keys if key in in_tail])
+        entries = [key for key in keys if key not in in_tail]
+        newest_left = math.inf
+        while entries and not _has_newer(found.values(), count, newest_left):
+            page = entries[-max(_PAGE, 2 * count) :]
+            del entries[-len(page) :]
+            found |= self._positions(page)
+            newest_left = found[page[0]][0] + self._search.state.lag
+        return found
+
+    def _positions(self, keys: Collection[int]) -> dict[int, Position]:
         return {
             key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in self._rows(keys, QUERIES["positions_by_key"])
         }
@@ -197,6 +217,11 @@ class SqlitePostings:
             if key is not None and sieve.passes(text) and query.matches(terms := analyse(text)):
                 found.append((key, terms))
         return found
+
+
+def _has_newer(positions: Collection[Position], count: int, time: float) -> bool:
+    """Returns whether so many positions are later than a time."""
+    return sum(position[0] > time for position in positions) >= count
 
 
 def rank(connection: ReadConnection, context: Context, lookup: Lookup, tail: int) -> Ranking | None:
