@@ -124,6 +124,10 @@ class _Search:
 
     async def _read_all(self) -> None:
         """Reads a query whose words must all occur: the messages with one of them are those with all."""
+        if len(self.clauses) == 1:
+            await self._take(0, await self.found.of(self.clauses[0]))
+            self._weigh([min(len(self.has), COMMON)])
+            return
         alone = {group[0] for group in self.query.groups if len(group) == 1}
         everything = [*await self.found.of(min(alone, key=self.clauses.index))] if alone else []
         counts = []
@@ -253,7 +257,7 @@ class _Scorer:
         """The same, several times as fast: among short messages, whose neighbours count in eighths, few differ."""
         has, words = self._has, self._words
         long = {key for key, length in words.items() if length > PARAGRAPH}
-        known: dict[tuple[int, int], float] = {}
+        known: dict[int, float] = {}
         scores = {}
         for key in keys:
             length = words[key]
@@ -266,10 +270,10 @@ class _Scorer:
             if eighths and long and not long.isdisjoint(range(key - 3, key + 4)):
                 scores[key] = self._score(1, length, [(far, key + at) for at, far in _OFFSETS if key + at in has])
                 continue
-            score = known.get((eighths, length))
-            if score is None:
-                score = known[eighths, length] = self.score(key, length)
-            scores[key] = score
+            kind = length << 4 | eighths  # of at most 14 eighths
+            if kind not in known:
+                known[kind] = self.score(key, length)
+            scores[key] = known[kind]
         return scores
 
     def score(self, key: int, length: int) -> float:

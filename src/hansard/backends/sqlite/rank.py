@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import structs
 
 from hansard import rules
@@ -36,11 +38,9 @@ T = TypeVar("T")
 
 _ENTRIES = "FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
 _MESSAGES = "CROSS JOIN messages m ON m.key = e.message "
+_AS_JSON = "json_group_array(e.message), json_group_array(e.words)"
+_numbers = msgspec.json.Decoder(list[int])
 _WHERE = "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?"
-
-
-_PAGE = 50
-"""Positions that are read together."""
 
 
 class SqlitePostings:
@@ -87,10 +87,10 @@ class SqlitePostings:
         return in_tail + found
 
     async def of(self, clause: Clause) -> Iterable[Posting]:
-        found = [(key, len(terms.words)) for key, terms in self._tail if clause.is_in(terms)]
-        if self._search.between is not None:
-            found += self._indexed(clause)
-        return found
+        in_tail = [(key, len(terms.words)) for key, terms in self._tail if clause.is_in(terms)]
+        if self._search.between is None:
+            return in_tail
+        return chain(in_tail, self._indexed(clause)) if in_tail else self._indexed(clause)
 
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
         return {key: analyse(index.text_of(row[:-1])) for key, row in self._rows(keys) if self._is_covered(row)}
@@ -99,15 +99,19 @@ class SqlitePostings:
         """Entries of the index are in the order of time, apart from the lag: see `SqliteSearch._walk`."""
         if self._lookup.neighbours or len(self._lookup.query.wanted) > 1:
             return self._positions(keys)  # they are not in the order of entries
-        in_tail = {key for key, _ in self._tail}
-        found = self._positions([key for key in keys if key in in_tail])
-        entries = [key for key in keys if key not in in_tail]
-        newest_left = math.inf
+        found: dict[int, Position] = {}
+        entries = [*keys]
+        if self._tail:
+            in_tail = {key for key, _ in self._tail}
+            found = self._positions([key for key in keys if key in in_tail])
+            entries = [key for key in keys if key not in in_tail]
+        newest_left, size = math.inf, count + search.AHEAD
         while entries and not _has_newer(found.values(), count, newest_left):
-            page = entries[-max(_PAGE, 2 * count) :]
-            del entries[-len(page) :]
+            page = entries[-size:]
+            del entries[-size:]
             found |= self._positions(page)
             newest_left = found[page[0]][0] + self._search.state.lag
+            size *= 2
         return found
 
     def _positions(self, keys: Collection[int]) -> dict[int, Position]:
@@ -133,7 +137,9 @@ class SqlitePostings:
         joined = _ENTRIES + (_MESSAGES if self._is_filtered or not self._is_plain else "")
         sql, values = self._select(joined, clause)
         if self._is_plain:
-            return self._connection.execute(f"SELECT e.message, e.words {sql}", values)
+            # One row of everything: a row for each takes longer, and takes turns with the event loop.
+            found = self._connection.execute(f"SELECT {_AS_JSON} {sql}", values).fetchone()
+            return zip(*map(_numbers.decode, found), strict=True)
         found = self._connection.execute(f"SELECT e.message, e.words, m.conversation {sql}", values)
         return ((key, words) for stored, words, pk in found if (key := self._key(stored, pk)) is not None)
 

@@ -7,7 +7,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
-from operator import neg
+from operator import itemgetter, neg
 from typing import Any
 
 from msgspec import structs
@@ -25,6 +25,8 @@ from hansard.model import Conversation, to_micros
 TAIL = 100
 """Messages of the tail that a search checks one by one; a longer tail is indexed first. If others write so fast that it
 is longer again by then, the search checks ten times as many, so that it ends."""
+AHEAD = 5
+"""Entries that are read beyond those wanted, if their times may be out of order by the lag."""
 _FEW = 100
 """Hits that may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
@@ -139,16 +141,28 @@ class SqliteSearch:
         found = [row for row in self._tail() if self._is_wanted(row)] if self.state.tail else []
         entries = self._entries()
         first: list[Row] = []
-        if not found and not self.state.lag and self.lookup.below is None:
-            first = entries.fetchmany(wanted)
-            if self._are_all(first):
-                return first
+        if not found and self.lookup.below is None:
+            first = entries.fetchmany(wanted + AHEAD if self.state.lag else wanted)
+            newest = self._newest_of(first, wanted) if self._are_all(first) else None
+            if newest is not None:
+                return newest
         self._walk(chain(first, entries), found, wanted)
         found.sort(key=self._position, reverse=True)
         return found
 
+    def _newest_of(self, first: list[Row], wanted: int) -> list[Row] | None:
+        """Returns the newest of the first entries; None if a later entry may be newer, or two have the same time."""
+        lag = self.state.lag
+        if not lag:
+            return first
+        times = sorted({row[_CREATED_AT] for row in first}, reverse=True)
+        is_last = len(first) < wanted + AHEAD
+        if len(times) < len(first) or not (is_last or first[-1][_CREATED_AT] + lag < times[wanted - 1]):
+            return None
+        return sorted(first, key=itemgetter(_CREATED_AT), reverse=True)[:wanted]
+
     def _are_all(self, first: list[Row]) -> bool:
-        """Returns whether the first entries, whose times are in order, are the result and need no sorting."""
+        """Returns whether the first entries are all searched, and have different times."""
         if self.lookup.all_branches:
             return False
         if self.home is not None:
