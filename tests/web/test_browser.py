@@ -326,15 +326,35 @@ def test_filters_work_by_keyboard(site: Site, visitor: Visitor) -> None:
     site.store.append("c3", [Message("user", "x")], title="Third", user_id="ann")
     site.store.update_conversation("c3", archived=True)
     page = visitor.open(site.api.address, "/conversations")
-    page.get_by_label("User", exact=True).first.press_sequentially("ann")
-    expect(page.locator(".row-title")).to_have_text(["First"])
     page.get_by_text("More filters").press("Enter")
-    page.get_by_label("Archived").press("ArrowDown")
-    expect(page.locator(".row-title")).to_have_text(["Third"])
-    page.get_by_label("Archived").press("ArrowDown")
-    expect(page.locator(".row-title")).to_have_text(["Third", "First"])
-    page.get_by_label("Metadata").fill("shop=1")
+    page.locator("form.filters").get_by_label("User", exact=True).press_sequentially("ann")
     expect(page.locator(".row-title")).to_have_text(["First"])
+    page.locator("select[name=archived]").press("ArrowDown")
+    expect(page.locator(".row-title")).to_have_text(["Third"])
+    page.locator("select[name=archived]").press("ArrowDown")
+    expect(page.locator(".row-title")).to_have_text(["Third", "First"])
+    page.locator("input[name=metadata]").fill("shop=1")
+    expect(page.locator(".row-title")).to_have_text(["First"])
+
+
+def test_filters_with_counts_follow_the_address(site: Site, visitor: Visitor) -> None:
+    site.store.append("c1", [Message("user", "x")], title="First", user_id="ann")
+    site.store.append("c2", [Message("user", "x")], title="Second", user_id="ben")
+    page = visitor.open(site.api.address, "/conversations")
+    page.get_by_role("link", name="ann 1", exact=True).click()
+    page.wait_for_url("**/conversations?user=ann")
+    expect(page.locator(".row-title")).to_have_text(["First"])
+    page.get_by_role("link", name="Table", exact=True).click()
+    expect(page.locator("td .to")).to_have_text(["First"])
+    page.get_by_label("Search titles and messages").fill("sec")
+    expect(page.locator("td .to")).to_have_count(0)
+    page.get_by_label("Search titles and messages").fill("")
+    expect(page.locator("td .to")).to_have_text(["First"])
+    page.get_by_role("link", name="Remove the filter User: ann").press("Enter")
+    expect(page.locator("td .to")).to_have_text(["Second", "First"])
+    page.keyboard.press("j")
+    page.keyboard.press("o")
+    page.wait_for_url("**/c/c2*")
 
 
 # A conversation
@@ -552,6 +572,7 @@ def test_branches_are_switched(site: Site, visitor: Visitor) -> None:
 def test_a_conversation_is_managed_by_keyboard(site: Site, visitor: Visitor) -> None:
     """Create, rename, archive, write as a participant, pin and branch: without a mouse."""
     page = visitor.open(site.api.address, "/conversations")
+    page.get_by_role("link", name="New", exact=True).press("Enter")
     page.get_by_label("First message").press_sequentially("Hello there")
     page.get_by_role("button", name="Start").press("Enter")
     page.wait_for_url("**/c/**")

@@ -39,6 +39,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 QUERIES = {
     "see_conversations": {"q": SECRET},
+    "see_facets": {"q": SECRET},
     "see_search": {"q": SECRET},
     "see_why": {"agent": "a"},
 }
@@ -128,8 +129,9 @@ def test_no_page_shows_data_of_another_tenant_or_user(walled: Pages, page: Endpo
     for who in ("evil", "eve", "evil ada"):
         answer = walled.ask(page, walled.tokens[who])
         assert answer.status_code < 500, answer.text
-        # The search box shows the query itself.
-        assert SECRET not in answer.text.replace(f'value="{SECRET}"', "").replace(f"<title>{SECRET}", ""), who
+        # The search box and links show the query itself.
+        shown = answer.text.replace(f'value="{SECRET}"', "").replace(f"<title>{SECRET}", "")
+        assert SECRET not in shown.replace(f"q={SECRET}", ""), who
         assert walled.behind() == before, who
 
 

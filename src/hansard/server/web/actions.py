@@ -122,7 +122,7 @@ async def do_delete(request: PageRequest[NoQuery, ConfirmForm]) -> HttpResponse:
     _require_confirmation(request.body)
     conversation = await request.conversation()
     receipt = await request.store.delete_conversation(conversation.id)
-    request.services.totals.clear()
+    request.services.forget()
     what = say("The conversation “{title}”", title=conversation.title or conversation.id)
     return request.render("receipt.html", receipt=receipt, what=what)
 

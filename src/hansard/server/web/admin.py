@@ -142,7 +142,7 @@ async def do_purge(request: PageRequest[NoQuery, PurgeForm]) -> HttpResponse:
         counted = await request.store.purge(timedelta(days=days), dry_run=True)
         return await _admin(request, would_go=counted, days=days)
     receipt = await request.store.purge(timedelta(days=days))
-    request.services.totals.clear()
+    request.services.forget()
     return request.render("receipt.html", receipt=receipt, what=say("What was not touched for {days} days", days=days))
 
 
@@ -151,7 +151,7 @@ async def do_erase(request: PageRequest[NoQuery, EraseForm]) -> HttpResponse:
     """Erases a user."""
     _require_confirmation(request.body.sure)
     receipt = await request.store.erase_user(request.body.user)
-    request.services.totals.clear()
+    request.services.forget()
     return request.render("receipt.html", receipt=receipt, what=say("The user {name}", name=request.body.user))
 
 
@@ -160,7 +160,7 @@ async def do_delete_tenant(request: PageRequest[NoQuery, DeleteTenantForm]) -> H
     """Deletes a tenant and all its data."""
     _require_confirmation(request.body.sure)
     receipt = await request.root.admin.delete_tenant(request.body.tenant)
-    request.services.totals.clear()
+    request.services.forget()
     return request.render("receipt.html", receipt=receipt, what=say("The tenant {name}", name=request.body.tenant))
 
 

@@ -32,6 +32,7 @@ from hansard.server.web import (
     words,
 )
 from hansard.server.web.chat import Echo, PageModel
+from hansard.server.web.conversation_facts import FactsReader
 from hansard.server.web.links import unsegment
 from hansard.server.web.page_request import FORM, PageRequest, WebServices, decode_form, html_response, redirect
 from hansard.server.web.usage_totals import UsageTotals
@@ -68,7 +69,7 @@ class Site(Pipeline[AnyPageRequest]):
 
     def __init__(self, context: ServerContext, model: PageModel | None = None) -> None:
         super().__init__(context, PAGES)
-        self._services = WebServices(model or Echo(), UsageTotals())
+        self._services = WebServices(model or Echo(), UsageTotals(), FactsReader())
 
     def make_request(self, scope: Scope, receive: Receive, send: Send) -> AnyPageRequest:
         return PageRequest(self._services, self.context, scope, receive, send)

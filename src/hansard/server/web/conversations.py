@@ -1,93 +1,167 @@
-"""The list of conversations, filtered by user, agent and date, or searched by title and content."""
+"""The list of conversations as a list or a table: filtered, sorted, counted, or searched by title and content.
+
+Storages have an index for the time, the user, the agent and marks. What none of them can filter, sort or count covers
+the first matches, and the page says so.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from msgspec import Struct
 
 from hansard import cursors
 from hansard.errors import Unsupported, ValidationError
-from hansard.model import Conversation, ConversationSort, Messages, Page
-from hansard.rendering.markdown import bare
-from hansard.search.hits import Snippet
-from hansard.server.endpoints import HttpResponse, Id
-from hansard.server.web import content, headings
+from hansard.model import Conversation, Page
+from hansard.server.endpoints import HttpResponse
+from hansard.server.web import conversation_facets, conversation_rows
+from hansard.server.web.conversation_facts import NO_FACTS, ConversationFacts
+from hansard.server.web.conversation_filters import (
+    ConversationPageQuery,
+    DateRange,
+    date_range,
+    is_wanted,
+    sort_key,
+    store_filters,
+)
+from hansard.server.web.conversation_rows import ConversationRow, marked
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 
 routes = PageRoutes()
 
 PAGE = 25
-_PREVIEW_MESSAGES = 3
-"""Newest messages of each conversation that are read for its preview."""
+MOST_MATCHES = 1_000
+"""Matches that are sorted and counted where no index can."""
+_STEP = 100
 _TITLES = 200
 """Newest conversations whose titles are searched first."""
 _OLDER_TITLES = 2_000
 """The same for each further step."""
-_MARK, _UNMARK = Markup("<mark>"), Markup("</mark>")
-
-
-class ConversationPageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """`metadata` is `key=value`, where the value may be JSON. `q` searches messages and titles.
-
-    `since` and `until` are days in UTC, both inclusive. `titles` is the cursor for the search of older titles.
-    """
-
-    q: str | None = None
-    user: Id | None = None
-    agent: Id | None = None
-    metadata: str | None = None
-    since: str | None = None
-    until: str | None = None
-    archived: Literal["no", "yes", "both"] = "no"
-    sort: Literal["last_message_at", "updated_at"] = "last_message_at"
-    after: str | None = None
-    before: str | None = None
-    titles: str | None = None
-
-
-class ConversationRow(Struct, frozen=True):
-    """A row of the list."""
-
-    conversation: Conversation
-    heading: str
-    preview: Markup | str
-    """The newest words, or what a search has found; empty if the heading says the same."""
-    people: list[str]
-    is_live: bool
-    at: datetime
+ListRequest = PageRequest[ConversationPageQuery, NoForm]
 
 
 @routes.page("/conversations")
-async def see_conversations(request: PageRequest[ConversationPageQuery, NoForm]) -> HttpResponse:
+async def see_conversations(request: ListRequest) -> HttpResponse:
     """Conversations, those with the newest message first."""
     query = request.query
-    values: dict[str, Any] = {"q": query, "next": None, "previous": None, "titles": None, "is_search": bool(query.q)}
     if query.q:
-        values["rows"], values["titles"] = await _matches(request, query.q)
+        values = await _searched(request, query.q)
+    elif query.is_scan:
+        values = await _sorted_here(request)
     else:
-        page = await _page(request)
-        values |= {"rows": await rows(request, page.items), "next": page.next_cursor, "previous": page.previous_cursor}
+        values = await _listed(request)
+    values = {"next": None, "previous": None, "titles": None, "scan": None} | values
+    values |= {"q": query, "chips": conversation_facets.chips(query), "is_search": bool(query.q)}
     if request.wants_fragment:
         return request.render_fragment("rows.html", **values)
     return request.render("conversations.html", **values)
 
 
-async def _page(request: PageRequest[ConversationPageQuery, NoForm]) -> Page:
+@routes.page("/filters")
+async def see_facets(request: ListRequest) -> HttpResponse:
+    """The filters of the list, with counts."""
+    if request.query.q:
+        matches = Matches([each for each, _ in (await _found(request, request.query.q))[0]], has_more=False)
+    else:
+        matches = await _first_matches(request)
+    facts = await request.services.facts.facts_of(request.store, matches.found)
+    wanted = [each for each in matches.found if is_wanted(request.query, facts.get(each.id, NO_FACTS))]
+    values: dict[str, Any] = {
+        "q": request.query,
+        "facets": conversation_facets.facets(request.query, wanted, facts),
+        "counted": len(matches.found) if matches.has_more else len(wanted),
+        "has_more": matches.has_more,
+    }
+    if request.wants_fragment:
+        return request.render_fragment("facets.html", **values)
+    return request.render("facets_page.html", **values)
+
+
+async def _listed(request: ListRequest) -> dict[str, Any]:
+    """Returns a page in an order that the storage has."""
+    page = await _page(request)
+    rows = await _rows(request, page.items)
+    query = request.query
+    return {
+        "rows": rows,
+        "next": query.link(after=page.next_cursor) if page.next_cursor else None,
+        "previous": query.link(before=page.previous_cursor) if page.previous_cursor else None,
+    }
+
+
+async def _rows(request: ListRequest, conversations: Sequence[Conversation]) -> list[ConversationRow]:
+    facts: dict[str, ConversationFacts] = {}
+    if request.query.view == "table":
+        facts = await request.services.facts.facts_of(request.store, conversations)
+    return await conversation_rows.rows(request.store, conversations, facts)
+
+
+# An order or a filter that no storage has
+
+
+class Matches(Struct, frozen=True):
+    """The first conversations that match the filters of the storage."""
+
+    found: list[Conversation]
+    has_more: bool
+
+
+async def _first_matches(request: ListRequest) -> Matches:
+    query, dates = request.query, date_range(request.query)
+    found: list[Conversation] = []
+    after = dates.begin(query.index_sort)
+    while len(found) < MOST_MATCHES:
+        page = await request.store.list_conversations(
+            **store_filters(query), sort=query.index_sort, after=after, limit=_STEP
+        )
+        inside = [each for each in page.items if dates.has(each, query.index_sort)]
+        found += inside
+        after = page.next_cursor
+        if after is None or (page.items and len(inside) < len(page.items)):
+            return Matches(found, has_more=False)
+    return Matches(found, has_more=True)
+
+
+async def _sorted_here(request: ListRequest) -> dict[str, Any]:
+    """Returns a page of the first matches, filtered and sorted here."""
+    query = request.query
+    matches = await _first_matches(request)
+    facts: dict[str, ConversationFacts] = {}
+    if query.needs_facts:
+        facts = await request.services.facts.facts_of(request.store, matches.found)
+    wanted = [each for each in matches.found if is_wanted(query, facts.get(each.id, NO_FACTS))]
+    if query.sort != query.index_sort:
+        wanted.sort(key=lambda each: sort_key(query.sort, each, facts.get(each.id, NO_FACTS)))
+        wanted = wanted if query.order == "asc" else wanted[::-1]
+    elif query.order == "asc":
+        wanted.reverse()
+    start = (query.page - 1) * PAGE
+    return {
+        "rows": await _rows(request, wanted[start : start + PAGE]),
+        "scan": matches,
+        "next": query.link(page=query.page + 1) if len(wanted) > start + PAGE else None,
+        "previous": query.link(page=query.page - 1) if start else None,
+    }
+
+
+# An order that storages have
+
+
+async def _page(request: ListRequest) -> Page:
     """Returns a page of the conversations in the date range, which are adjacent: listings are sorted by time."""
     query = request.query
-    dates = _date_range(query)
-    after = query.after or (dates.begin(query.sort) if query.before is None else None)
+    dates, sort = date_range(query), query.index_sort
+    if query.order == "asc":
+        return await _oldest_first(request, dates)
+    after = query.after or (dates.begin(sort) if query.before is None else None)
     page = await request.store.list_conversations(
-        **_filters(query), sort=query.sort, after=after, before=query.before, limit=PAGE
+        **store_filters(query), sort=sort, after=after, before=query.before, limit=PAGE
     )
-    inside = [each for each in page.items if dates.has(each, query.sort)]
-    times = [cursors.sort_time(each, query.sort) for each in page.items]
+    inside = [each for each in page.items if dates.has(each, sort)]
+    times = [cursors.sort_time(each, sort) for each in page.items]
     newer, older = page.previous_cursor, page.next_cursor
     # Outside of the range there may be others, but a link to them would lead to an empty page.
     if newer is not None and dates.end is not None:
@@ -99,112 +173,26 @@ async def _page(request: PageRequest[ConversationPageQuery, NoForm]) -> Page:
     return Page(inside, older, newer)
 
 
-async def _cursor_in_range(
-    request: PageRequest[ConversationPageQuery, NoForm], dates: DateRange, **where: str
-) -> str | None:
+async def _oldest_first(request: ListRequest, dates: DateRange) -> Page:
+    """Returns a page, oldest first. Conversations outside of the date range are left out of it."""
+    query = request.query
+    after = query.after
+    if after is None and query.before is None and dates.start is not None:
+        edge = Conversation("", last_message_at=dates.start, updated_at=dates.start)
+        after = cursors.of_conversation(edge, query.index_sort)
+    page = await request.store.list_conversations(
+        **store_filters(query), sort=query.index_sort, order="asc", after=after, before=query.before, limit=PAGE
+    )
+    inside = [each for each in page.items if dates.has(each, query.index_sort)]
+    is_past = len(inside) < len(page.items)
+    return Page(inside, None if is_past else page.next_cursor, page.previous_cursor)
+
+
+async def _cursor_in_range(request: ListRequest, dates: DateRange, **where: str) -> str | None:
     """Returns the cursor if the next conversation after it is in the date range."""
     query = request.query
-    page = await request.store.list_conversations(**_filters(query), sort=query.sort, limit=1, **where)  # type: ignore[arg-type]
-    return next(iter(where.values())) if any(dates.has(each, query.sort) for each in page.items) else None
-
-
-class DateRange(Struct, frozen=True):
-    """A time range: `start` is inclusive, `end` is exclusive."""
-
-    start: datetime | None = None
-    end: datetime | None = None
-
-    def has(self, conversation: Conversation, sort: ConversationSort) -> bool:
-        at = cursors.sort_time(conversation, sort)
-        return (self.start is None or at >= self.start) and (self.end is None or at < self.end)
-
-    def begin(self, sort: ConversationSort) -> str | None:
-        """Returns the cursor of the range's first conversation in a listing, newest first; None for its beginning."""
-        if self.end is None:
-            return None
-        return cursors.of_conversation(Conversation("", last_message_at=self.end, updated_at=self.end), sort)
-
-
-def _date_range(query: ConversationPageQuery) -> DateRange:
-    end = day_of(query.until, "until")
-    return DateRange(day_of(query.since, "since"), None if end is None else end + timedelta(days=1))
-
-
-def day_of(text: str | None, what: str) -> datetime | None:
-    """Returns the beginning of a day."""
-    if text is None:
-        return None
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError as error:
-        raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
-
-
-async def newest(request: PageRequest[Any, Any], limit: int) -> list[ConversationRow]:
-    return await rows(request, (await request.store.list_conversations(limit=limit)).items)
-
-
-async def rows(request: PageRequest[Any, Any], conversations: Sequence[Conversation]) -> list[ConversationRow]:
-    """Returns rows for conversations, with a preview of each."""
-    return await asyncio.gather(*(_row(request, each) for each in conversations))
-
-
-async def _row(
-    request: PageRequest[Any, Any], conversation: Conversation, found: Markup | None = None
-) -> ConversationRow:
-    end = await _end(request, conversation)
-    if end.has_more:
-        heading = await headings.heading_of(request.store, conversation)
-    else:
-        heading = headings.heading_from(conversation, end)
-    preview: Markup | str = content.preview(end) if found is None else found
-    if preview == heading:
-        preview = ""
-    known = (conversation.user_id, conversation.agent_id)
-    people = dict.fromkeys(
-        each.participant.display_name or each.participant.id
-        for each in end
-        if each.participant is not None and each.participant.id not in known
-    )
-    is_live = any(each.status == "in_progress" for each in end)
-    at = conversation.last_message_at or conversation.created_at
-    return ConversationRow(conversation, heading, preview, list(people)[:3], is_live, at)
-
-
-async def _end(request: PageRequest[Any, Any], conversation: Conversation) -> Messages:
-    if not conversation.message_count:
-        return Messages()
-    return await request.store.get_messages(conversation.id, last=_PREVIEW_MESSAGES, blobs="refs")
-
-
-def _filters(query: ConversationPageQuery) -> dict[str, Any]:
-    archived = {"no": False, "yes": True, "both": None}[query.archived]
-    return {
-        "user_id": query.user,
-        "agent_id": query.agent,
-        "metadata": metadata_of(query.metadata),
-        "archived": archived,
-    }
-
-
-def metadata_of(text: str | None) -> dict[str, Any] | None:
-    """Parses `key=value` pairs, separated by commas."""
-    if text is None:
-        return None
-    found = {}
-    for piece in text.split(","):
-        name, equals, value = piece.partition("=")
-        if not equals or not name.strip():
-            raise ValidationError(f"metadata is {text[:80]!r}: write it as key=value")
-        found[name.strip()] = _value(value.strip())
-    return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return text
+    page = await request.store.list_conversations(**store_filters(query), sort=query.index_sort, limit=1, **where)  # type: ignore[arg-type]
+    return next(iter(where.values())) if any(dates.has(each, query.index_sort) for each in page.items) else None
 
 
 # Searching the list
@@ -213,18 +201,26 @@ ConversationMatch = tuple[Conversation, Markup | None]
 """A conversation and the snippet that was found in it; None if its title or id matched."""
 
 
-async def _matches(
-    request: PageRequest[ConversationPageQuery, NoForm], words: str
-) -> tuple[list[ConversationRow], TitleMatches]:
+async def _searched(request: ListRequest, words: str) -> dict[str, Any]:
+    found, titles = await _found(request, words)
+    facts: dict[str, ConversationFacts] = {}
+    if request.query.view == "table" or request.query.needs_facts:
+        facts = await request.services.facts.facts_of(request.store, [each for each, _ in found])
+    wanted = [each for each in found if is_wanted(request.query, facts.get(each[0].id, NO_FACTS))]
+    rows = [
+        conversation_rows.row(request.store, each, snippet, facts.get(each.id, NO_FACTS)) for each, snippet in wanted
+    ]
+    return {"rows": await asyncio.gather(*rows), "titles": titles}
+
+
+async def _found(request: ListRequest, words: str) -> tuple[list[ConversationMatch], TitleMatches]:
     """Returns unique conversations that match by id, title or content, and the state of the title search."""
-    filters = _filters(request.query)
+    filters = store_filters(request.query)
     titles = await _by_title(request, words, filters)
-    if request.query.titles is None:
-        exact, by_content = await asyncio.gather(_by_id(request, words), _by_words(request, words, filters))
-        found = _unique([*exact, *titles.found, *by_content], request.query)
-    else:
-        found = _unique(titles.found, request.query)
-    return await asyncio.gather(*(_row(request, conversation, snippet) for conversation, snippet in found)), titles
+    if request.query.titles is not None:
+        return _unique(titles.found, request.query), titles
+    exact, by_content = await asyncio.gather(_by_id(request, words), _by_words(request, words, filters))
+    return _unique([*exact, *titles.found, *by_content], request.query), titles
 
 
 def _unique(findings: Sequence[ConversationMatch], query: ConversationPageQuery) -> list[ConversationMatch]:
@@ -233,15 +229,15 @@ def _unique(findings: Sequence[ConversationMatch], query: ConversationPageQuery)
     for conversation, snippet in findings:
         if conversation.id not in found or found[conversation.id][1] is None:
             found[conversation.id] = (conversation, snippet)
-    return [each for each in found.values() if _is_wanted(each[0], query)]
+    return [each for each in found.values() if _is_in_range(each[0], query)]
 
 
-def _is_wanted(conversation: Conversation, query: ConversationPageQuery) -> bool:
+def _is_in_range(conversation: Conversation, query: ConversationPageQuery) -> bool:
     is_right = query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
-    return is_right and _date_range(query).has(conversation, query.sort)
+    return is_right and date_range(query).has(conversation, query.index_sort)
 
 
-async def _by_id(request: PageRequest[ConversationPageQuery, NoForm], words: str) -> list[ConversationMatch]:
+async def _by_id(request: ListRequest, words: str) -> list[ConversationMatch]:
     try:
         conversation = await request.store.get_conversation(words)
     except ValidationError:
@@ -258,48 +254,37 @@ class TitleMatches(Struct, frozen=True):
     """The cursor to continue from; None if there are no more."""
 
 
-async def _by_title(
-    request: PageRequest[ConversationPageQuery, NoForm], words: str, filters: dict[str, Any]
-) -> TitleMatches:
+async def _by_title(request: ListRequest, words: str, filters: dict[str, Any]) -> TitleMatches:
     """Searches titles. They are not indexed, so a bounded number of conversations is read, newest first."""
-    wanted, dates = words.casefold(), _date_range(request.query)
+    wanted, dates = words.casefold(), date_range(request.query)
     found: list[ConversationMatch] = []
     searched = 0
-    after = request.query.titles or dates.begin(request.query.sort)
+    after = request.query.titles or dates.begin(request.query.index_sort)
     most = _TITLES if request.query.titles is None else _OLDER_TITLES
     while searched < most and len(found) < PAGE:
-        page = await request.store.list_conversations(**filters, sort=request.query.sort, after=after, limit=100)
+        page = await request.store.list_conversations(**filters, sort=request.query.index_sort, after=after, limit=100)
         for at, each in enumerate(page.items):
             if len(found) == PAGE:
                 # The page is full: the next search continues here.
                 return TitleMatches(
-                    found, searched + at, cursors.of_conversation(page.items[at - 1], request.query.sort)
+                    found, searched + at, cursors.of_conversation(page.items[at - 1], request.query.index_sort)
                 )
             if each.title and wanted in each.title.casefold():
                 found.append((each, None))
         searched += len(page.items)
         after = page.next_cursor
-        is_past = bool(page.items) and dates.start is not None and not dates.has(page.items[-1], request.query.sort)
+        is_past = (
+            bool(page.items) and dates.start is not None and not dates.has(page.items[-1], request.query.index_sort)
+        )
         if after is None or is_past:
             return TitleMatches(found, searched, None)
     return TitleMatches(found, searched, after)
 
 
-async def _by_words(
-    request: PageRequest[ConversationPageQuery, NoForm], words: str, filters: dict[str, Any]
-) -> list[ConversationMatch]:
+async def _by_words(request: ListRequest, words: str, filters: dict[str, Any]) -> list[ConversationMatch]:
     narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata")}
     try:
         hits = await request.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")
     except Unsupported:
         return []
     return [(hit.conversation, marked(hit.snippet)) for hit in hits]
-
-
-def marked(snippet: Snippet) -> Markup:
-    """Renders a snippet with its matches marked."""
-    pieces, end = [], 0
-    for start, stop in snippet.highlights:
-        pieces += [escape(bare(snippet.text[end:start])), _MARK, escape(snippet.text[start:stop]), _UNMARK]
-        end = stop
-    return Markup("").join([*pieces, escape(bare(snippet.text[end:]))])

@@ -66,11 +66,29 @@ def _environment() -> Environment:
     environment.filters.update(
         segment=links.segment, time=fragments.time, count=count, size=content.size_of, cost=fragments.cost, short=short
     )
+    environment.filters.update(money=money, duration=duration)
     return environment
 
 
 def count(number: int) -> str:
     return f"{number:,}"
+
+
+def money(amount: float) -> str:
+    """Returns an amount in dollars, the currency in which providers of models bill."""
+    if amount and abs(amount) < 0.01:
+        return f"${amount:.4f}"
+    return f"${amount:,.2f}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time span in two units at most: 4 s, 3 min, 2 h 5 min, 3 d 4 h."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{seconds:.0f} s" if seconds else ""
 
 
 def short(number: float) -> str:

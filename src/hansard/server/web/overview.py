@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from hansard.model import Record
 from hansard.server.endpoints import HttpResponse, NoQuery
-from hansard.server.web import charts, conversations, markup
+from hansard.server.web import charts, conversation_rows, markup
 from hansard.server.web.charts import Bar
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 from hansard.server.web.usage_totals import Totals
@@ -31,7 +31,7 @@ async def see_overview(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     since = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
     sums, newest, checked = await asyncio.gather(
         request.services.totals.sums(request.store, since),
-        conversations.newest(request, NEWEST),
+        conversation_rows.newest(request.store, NEWEST),
         last_check(request.store),
     )
     stats = sums.stats

@@ -24,6 +24,7 @@ from hansard.server.endpoints import H, Headers, HttpResponse, Routes, Scope
 from hansard.server.request import Request
 from hansard.server.web import cookies, markup, words
 from hansard.server.web.chat import PageModel
+from hansard.server.web.conversation_facts import FactsReader
 from hansard.server.web.links import unsegment
 from hansard.server.web.usage_totals import UsageTotals
 
@@ -76,6 +77,12 @@ class WebServices(Struct, frozen=True):
 
     model: PageModel
     totals: UsageTotals
+    facts: FactsReader
+
+    def forget(self) -> None:
+        """Clears what was added up, after a deletion."""
+        self.totals.clear()
+        self.facts.clear()
 
 
 class PageRequest(Request[Q, F]):

@@ -11,7 +11,8 @@ from msgspec import Struct
 from hansard.model import ROLES
 from hansard.search.hits import Hit, Hits
 from hansard.server.endpoints import HttpResponse, Id
-from hansard.server.web import content, conversations, fragments, headings, markup
+from hansard.server.web import content, conversation_rows, fragments, headings, markup
+from hansard.server.web.conversation_filters import day_of, metadata_of
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 from hansard.store.search_modes import SearchMode, SearchOrder
 
@@ -64,11 +65,11 @@ async def _search(request: PageRequest[SearchQuery, NoForm]) -> Hits:
         conversation_id=query.conversation,
         user_id=query.user,
         agent_id=query.agent,
-        metadata=conversations.metadata_of(query.metadata),
+        metadata=metadata_of(query.metadata),
         roles=[query.role] if query.role else (),
         participant_ids=[query.participant] if query.participant else (),
-        since=conversations.day_of(query.since, "since"),
-        until=_after(conversations.day_of(query.until, "until")),
+        since=day_of(query.since, "since"),
+        until=_after(day_of(query.until, "until")),
         mode=query.mode,
         match=query.match or "auto",
         order=query.order,
@@ -83,7 +84,7 @@ async def _search(request: PageRequest[SearchQuery, NoForm]) -> Hits:
 def _html(hit: Hit, title: str, home: str) -> Markup:
     def write() -> str:
         who = content.speaker_of(hit.message, hit.conversation)
-        return fragments.hit(hit.message, who, title, conversations.marked(hit.cut(SNIPPET)), home)
+        return fragments.hit(hit.message, who, title, conversation_rows.marked(hit.cut(SNIPPET)), home)
 
     return markup.cached(("hit", hit.query, hit.message, hit.conversation, title, home), write)
 

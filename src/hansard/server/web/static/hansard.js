@@ -143,6 +143,7 @@
         target.replaceChildren(found);
         if (focused) all("a", target).find((each) => each.href === focused)?.focus();
         history.replaceState(null, "", url);
+        facets?.dispatchEvent(new Event("toggle"));
       } catch (error) {
         if (error.name === "AbortError") return;  // superseded by a newer request
         asked = "";
@@ -154,6 +155,23 @@
     form.addEventListener("input", () => { if (form.checkValidity()) soon(200); });
     form.addEventListener("change", () => { if (form.checkValidity()) soon(0); });
     form.addEventListener("submit", (event) => { event.preventDefault(); asked = ""; soon(0); });
+  }
+
+  // Filters with counts, which are slow: they are loaded when they are shown, for the address of the page
+
+  const facets = $("details[data-load]");
+  if (facets) {
+    let shown = null;
+    facets.addEventListener("toggle", async () => {
+      const query = location.search;
+      if (!facets.open || shown === query) return;
+      shown = query;
+      try {
+        const found = await piece(facets.dataset.load + query);
+        if (shown === query) $(".facets-inside", facets).replaceChildren(found);
+      } catch (error) { shown = null; quietly(error); }
+    });
+    facets.open = matchMedia("(min-width: 64.01rem)").matches;
   }
 
   // Updates of the list of conversations
@@ -459,14 +477,14 @@
   let going = false, gone = 0;
 
   function walk(step) {
-    const items = all("[data-walk] > li, #messages .message");
+    const items = all("[data-walk] > li, [data-walk] > tr, #messages .message");
     if (!items.length) return;
     const at = items.findIndex((each) => each.classList.contains("walked"));
     const nearest = items.findIndex((each) => each.getBoundingClientRect().bottom > 80);
     const to = Math.min(items.length - 1, Math.max(0, at < 0 ? (nearest < 0 ? 0 : nearest) : at + step));
     items[at]?.classList.remove("walked");
     items[to].classList.add("walked");
-    const focus = $("a.row", items[to]) ?? items[to];
+    const focus = $("a.row, a.to", items[to]) ?? items[to];
     focus.focus({ preventScroll: true });
     items[to].scrollIntoView({ block: "nearest" });
   }
@@ -487,7 +505,7 @@
     else if (key === "j") walk(1);
     else if (key === "k") walk(-1);
     else if (key === "g") { going = true; clearTimeout(gone); gone = setTimeout(() => { going = false; }, 5000); }
-    else if (key === "o") ($(".walked a.row") ?? $(".walked .open"))?.click();
+    else if (key === "o") ($(".walked a.row, .walked a.to") ?? $(".walked .open"))?.click();
     else if (key === "Home" && log) { event.preventDefault(); toBeginning(); }
     else if (key === "End" && log) { event.preventDefault(); toLast(); }
     else if (key === "d") button?.click();
