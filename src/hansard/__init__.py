@@ -56,12 +56,13 @@ from hansard.store import Delete, Put, Store
 from hansard.version import VERSION
 
 if TYPE_CHECKING:
-    from hansard.assembly.explanation import Decision, Prompt
+    from hansard.assembly.explanation import AnswerPrompt, Decision, Prompt
     from hansard.chat import Chat
 
 __version__ = VERSION
 
 __all__ = [
+    "AnswerPrompt",
     "Appended",
     "Backend",
     "Blob",
@@ -120,7 +121,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Rarely used: imported on first use.
-    if name in ("Decision", "Prompt"):
+    if name in ("AnswerPrompt", "Decision", "Prompt"):
         from hansard.assembly import explanation
 
         return getattr(explanation, name)

@@ -291,6 +291,7 @@ class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
     edited_at: int | None = None
+    prompt_id: str | None = None
 
 
 @cache
@@ -315,6 +316,7 @@ def encode_extra(message: Message) -> str | None:
         or message.ratings
         or message.branch != MAIN
         or message.updated_at is not None
+        or message.prompt_id is not None
         or message.status != "complete"
     ):
         return None
@@ -334,6 +336,7 @@ def encode_extra(message: Message) -> str | None:
         message.labels,
         message.ratings,
         to_micros(message.edited_at),
+        message.prompt_id,
     )
     return _encode(extra).decode()
 

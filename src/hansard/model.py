@@ -151,6 +151,8 @@ class Message(Struct, frozen=True, eq=False, gc=False):
     ratings: tuple[Rating, ...] = ()
     edited_at: datetime | None = None
     """When somebody last changed its content. None for a message that only grew while it was in progress."""
+    prompt_id: str | None = None
+    """What the model was given for this answer, as `assemble_prompt` named it; `get_prompt` reads it."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and (self is other or (self.id == other.id and self.id != ""))

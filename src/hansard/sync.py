@@ -237,6 +237,7 @@ class Store(_Blocking, Accessors):
     fork = blocking(_async.Store.fork)
 
     assemble_prompt = waiting(_async.Store.assemble_prompt, when=_has_summarizer)
+    get_prompt = blocking(_async.Store.get_prompt)
     summarize = waiting(_async.Store.summarize)
     rebuild_summaries = waiting(_async.Store.rebuild_summaries)
     to_openai_input = staticmethod(_async.Store.to_openai_input)

@@ -417,6 +417,34 @@ def test_two_captures_of_one_message_record_it_once() -> None:
     run(scenario)
 
 
+def test_the_prompt_that_an_agent_assembles_is_stored_with_its_answer() -> None:
+    async def scenario(store: Store) -> None:
+        async def agent(text: str, conversation_id: str) -> str:
+            await asyncio.create_task(store.assemble_prompt(conversation_id))
+            await store.assemble_prompt("another conversation")
+            return "It costs 5."
+
+        async def streaming(text: str, conversation_id: str) -> AsyncIterator[str]:
+            await store.assemble_prompt(conversation_id)
+            yield "It is "
+            yield "in stock."
+
+        async def without(text: str) -> str:
+            return "Hello."
+
+        capture = Capture(store, agent_id="sales")
+        await capture(agent)("How much?", conversation_id="room")
+        assert [piece async for piece in capture(streaming)("Do you have it?", conversation_id="room")]
+        await capture(without)("Bye", conversation_id="room")
+        counts = []
+        for message in await store.get_messages("room"):
+            prompt = await store.get_prompt("room", message.id)
+            counts.append(None if prompt is None else len(prompt.messages))
+        assert counts == [None, 1, None, 3, None, None]
+
+    run(scenario)
+
+
 def test_agents_in_one_conversation_see_each_other() -> None:
     async def scenario(store: Store) -> None:
         heard: dict[str, list[str]] = {}

@@ -82,6 +82,10 @@ def test_hello() -> None:
         assert chat.why().splitlines()[-1].startswith("3 kept, 0 dropped")
         assert chat.prompt is not None
         assert [each["content"] for each in chat.prompt.messages] == ["Hello", "You said: Hello", "And again"]
+        for answer, count in ((reply, 1), (chat.last, 3)):
+            prompt = await store.get_prompt("c", answer.id)
+            assert prompt is not None
+            assert len(prompt.messages) == count
 
     run(scenario)
 

@@ -18,6 +18,7 @@ NOT_THERE = {
     "Store.add_member",
     "Store.open_share",
     "Store.get_message",
+    "Store.get_prompt",
     "Store.fork",
     "Store.add_summary",
     "Store.summarize",

@@ -60,6 +60,7 @@ class Redaction:
             labels=tuple(map(self._text, given.labels)),
             ratings=tuple(map(self._rating, given.ratings)),
             blobs=(),
+            prompt_id=None,  # it names agents, and messages that may not be in the export
         )
 
     def _part(self, part: parts.AnyPart) -> parts.AnyPart | None:

@@ -58,6 +58,7 @@ class AppendMethods(StorePart):
         sources: Sequence[Source | Mapping[str, Any]] = (),
         usage: Usage | Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        prompt_id: str | None = None,
         user_id: str | int | None = None,
         agent_id: str | int | None = None,
         audit_id: str | int | None = None,
@@ -84,6 +85,7 @@ class AppendMethods(StorePart):
         - `sources`: the documents that it is based on.
         - `usage`: the tokens and cost that it reports.
         - `metadata`: a JSON object of your own, for this message.
+        - `prompt_id`: for an answer, the `prompt_id` of the prompt that the model was given; `get_prompt` reads it.
         - `user_id`, `agent_id`, `audit_id`: for a conversation that this call creates. `Conflict` if an existing one
           has another owner.
         - `branch`: which branch; None for the active one.
@@ -104,6 +106,7 @@ class AppendMethods(StorePart):
             sources=sources,  # type: ignore[arg-type]
             usage=usage,  # type: ignore[arg-type]
             metadata=metadata,  # type: ignore[arg-type]
+            prompt_id=prompt_id,
         )
         appended = await self.append(
             conversation_id,

@@ -172,7 +172,17 @@ def _rare_fields(message: Message, limits: Limits) -> dict[str, Any]:
         fields["labels"] = marks.checked_labels(message.labels, limits)
     if message.ratings:
         fields["ratings"] = marks.checked_ratings(message.ratings, limits)
+    if message.prompt_id is not None:
+        fields["prompt_id"] = prompt_id(message.prompt_id)
     return fields
+
+
+def prompt_id(value: object) -> str:
+    from hansard.assembly import prompt_ids  # imported late: it loads every format
+
+    text = checks.text(value, "prompt_id")
+    prompt_ids.decode(text)
+    return text
 
 
 def participant(value: object) -> Participant:

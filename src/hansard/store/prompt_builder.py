@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from hansard import codec, rules
-from hansard.assembly import projection, reader, selection, tokens, window
+from hansard.assembly import projection, prompt_ids, reader, selection, tokens, window
 from hansard.assembly.explanation import Decision, Prompt
 from hansard.assembly.selection import Chosen, PromptOptions
 from hansard.assembly.summaries import Summarizer
@@ -52,25 +52,28 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     summary_timeout: float = 30.0
     in_background: bool = False
     system: str | None = None
+    agent_name: str | None = None
     aliases: Sequence[str] = ()
+    before: str | None = None
 
 
 class BranchReader:
     """Reads a branch for a prompt, with placeholders for blobs: only the chosen messages need the real ones."""
 
     def __init__(self, view: View, context: Context, conversation_id: str, query: MessageQuery) -> None:
+        """`query.below` is the end of the history, if it is not to be read to the end."""
         self._view = view
         self._context = context
         self._id = conversation_id
         self._query = structs.replace(query, newest_first=True, max_bytes=view.limits.page_bytes)
-        self._bare = MessageQuery(branch=query.branch, max_bytes=view.limits.page_bytes)
+        self._bare = MessageQuery(branch=query.branch, below=query.below, max_bytes=view.limits.page_bytes)
 
     @property
     def has_past(self) -> bool:
         return self._query.since is not None
 
     async def older(self, before: Message | None, limit: int) -> tuple[list[Message], bool]:
-        below = rules.position(before) if before is not None else None
+        below = rules.position(before) if before is not None else self._query.below
         return await self._take(structs.replace(self._query, below=below, limit=limit))
 
     async def first(self, limit: int) -> list[Message]:
@@ -106,14 +109,15 @@ async def assemble(view: View, request: PromptRequest) -> Prompt:
     if conversation is None:
         return await _written(view, context, request, _nothing(request), None, [])
     branch = request.branch or conversation.branch
-    query = MessageQuery(branch=request.branch, scope=request.scope, since=request.since)
+    end = await read_query.position(view, context, request.conversation_id, request.before)
+    query = MessageQuery(branch=request.branch, scope=request.scope, since=request.since, below=end)
     branch_reader = BranchReader(view, context, request.conversation_id, query)
     loaded = await reader.load(
         branch_reader, request.options.view, request.max_turns, addressed_only=request.options.addressed_only
     )
     # A summary covers the whole branch, including other scopes and the time before the time window.
     is_narrowed = request.scope is not None or request.since is not None
-    summary = None if is_narrowed else await summaries.latest(view, context, conversation, branch)
+    summary = None if is_narrowed else await summaries.latest(view, context, conversation, branch, end and end[1])
     chosen = await _off_the_loop(loaded.messages, selection.choose, loaded.messages, request.options, summary)
     problems: list[str] = []
     if request.summarizer is not None and not is_narrowed:
@@ -125,7 +129,45 @@ async def assemble(view: View, request: PromptRequest) -> Prompt:
     prompt = await _written(view, context, request, chosen, summary, problems)
     # A summary may cover everything before the loaded messages.
     is_reached = summary is not None and summary.to_seq >= loaded.first_seq - 1
-    return structs.replace(prompt, loaded=len(loaded.messages), has_older=loaded.has_older and not is_reached)
+    prompt = structs.replace(prompt, loaded=len(loaded.messages), has_older=loaded.has_older and not is_reached)
+    prompt = prompt.with_id(partial(_id_of, context, request, branch, chosen, prompt))
+    prompt_ids.note(request.conversation_id, prompt)
+    return prompt
+
+
+def _id_of(context: Context, request: PromptRequest, branch: str, chosen: Chosen, prompt: Prompt) -> str:
+    options, summary = request.options, prompt.summary
+    kept = [each for each in chosen.decisions if each.kept]
+    names = prompt_ids.named(chosen.messages, kept)
+    cost = selection.summary_tokens(summary, options.counter)
+    given = prompt_ids.GivenPrompt(
+        at=context.now,
+        options=prompt_ids.PromptOptionsThen(
+            agent_id=options.view.agent_id,
+            agent_name=request.agent_name,
+            agent_aliases=tuple(request.aliases),
+            branch=branch,
+            token_budget=options.token_budget,
+            max_turns=request.max_turns,
+            scope=request.scope,
+            addressed_only=options.addressed_only,
+            names=options.names,
+            dangling=options.dangling,
+            format=options.format,
+        ),
+        messages=names,
+        unnamed=len(kept) - len(names),
+        summary=prompt_ids.named_summary(summary, cost),
+        dropped=prompt_ids.dropped(chosen.decisions),
+        tokens=prompt.tokens,
+        reserved=prompt.reserved,
+        system=prompt_ids.digest_of_text(request.system) if request.system else None,
+        counter=prompt.counter,
+        calibration=prompt.calibration,
+        loaded=prompt.loaded,
+        has_older=prompt.has_older,
+    )
+    return prompt_ids.encode(given)
 
 
 async def _off_the_loop(messages: Sequence[Message], function: Callable[..., T], *args: Any) -> T:

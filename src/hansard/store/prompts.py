@@ -16,7 +16,7 @@ from hansard.store import checks
 from hansard.store.core import StorePart
 
 if TYPE_CHECKING:
-    from hansard.assembly.explanation import Prompt
+    from hansard.assembly.explanation import AnswerPrompt, Prompt
     from hansard.assembly.projection import Names
     from hansard.assembly.summaries import Summarizer
     from hansard.assembly.tokens import TokenCounter
@@ -80,6 +80,7 @@ class PromptMethods(StorePart):
         time_window: timedelta | None = None,
         scope: MessageScope | None = None,
         branch: str | None = None,
+        before: str | None = None,
         addressed_only: bool = True,
         names: Names = "prefix",
         dangling: Closing = "drop",
@@ -104,6 +105,7 @@ class PromptMethods(StorePart):
         - `max_turns`: the most messages concerning the agent that are read.
         - `time_window`: only messages of this last period.
         - `scope`: only `"channel"`, `"dm"` or `"thread"`.
+        - `before`: the id or cursor of a message: the prompt as it would be if the history ended before that message.
         - `addressed_only`: with several participants, include only messages that concern the agent.
         - `names`: how to show who wrote a message: `"prefix"`, `"field"` or `"none"`.
         - `dangling`: as in `window`.
@@ -149,7 +151,9 @@ class PromptMethods(StorePart):
             summary_timeout=checks.seconds(summary_timeout, "summary_timeout"),
             in_background=checks.flag(in_background, "in_background"),
             system=text,
+            agent_name=agent_name,
             aliases=aliases,
+            before=checks.optional_text(before, "before"),
         )
         if compat is None:
             return await prompt_builder.assemble(self._view, request)
@@ -158,6 +162,18 @@ class PromptMethods(StorePart):
         from hansard.store import toolpack
 
         return await toolpack.assemble(self._view, request)
+
+    async def get_prompt(self, conversation_id: str | int, message_id: str | int) -> AnswerPrompt | None:
+        """Returns what the model was given for a stored answer, compared with what is stored now.
+
+        None if the answer was stored without a `prompt_id`.
+
+        - `conversation_id`, `message_id`: which answer; `MessageNotFound` if there is none.
+        """
+        from hansard.store import given_prompts
+
+        id = checks.id_of(conversation_id, "conversation_id", self.limits)
+        return await given_prompts.read(self._view, id, checks.message_id(message_id, self.limits))
 
     def _since(self, time_window: timedelta | None) -> Any:
         if time_window is None:

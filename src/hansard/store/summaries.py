@@ -47,11 +47,17 @@ class SummaryTask(Struct, frozen=True):
     """Also set `summary` and `summarizedUntil` in the conversation's metadata, as EdgeOne Makers does."""
 
 
-async def latest(view: View, context: Context, conversation: Conversation, branch: str) -> Summary | None:
-    """Returns the summary in effect on a branch. Lists summaries only for conversations that have any."""
+async def latest(
+    view: View, context: Context, conversation: Conversation, branch: str, before: int | None = None
+) -> Summary | None:
+    """Returns the summary in effect on a branch; with `before`, of messages before that seq.
+
+    Lists summaries only for conversations that have any.
+    """
     if conversation.summary is None:
         return None
     found = await view.backend.list_summaries(context, conversation.id, None)
+    found = [each for each in found if before is None or each.to_seq < before]
     foreign = any(each.branch != branch for each in found)
     branches = await view.backend.list_branches(context, conversation.id) if foreign else []
     return summaries.latest(found, branch, branches)

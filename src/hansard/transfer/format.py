@@ -153,6 +153,7 @@ class _Canonical(Struct, frozen=True, omit_defaults=True):
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
     edited_at: datetime | None = None
+    prompt_id: str | None = None
 
 
 class _CanonicalLine(Struct, frozen=True, tag="message"):
@@ -184,6 +185,7 @@ def message_line(line: int, message: Message) -> bytes:
         message.labels,
         message.ratings,
         message.edited_at,
+        message.prompt_id,
     )
     return _encode(_CanonicalLine(line, canonical))
 

@@ -96,6 +96,19 @@ class TestTools:
         ]
         assert (asked[2]["call_id"], asked[3]["call_id"], asked[3]["output"]) == ("call_1", "call_1", "17")
 
+    def test_an_answer_keeps_what_the_model_was_given(self, client: openai.OpenAI, api: Served) -> None:
+        id = client.conversations.create().id
+        for text in ("Where is it?", "And the other?"):
+            client.responses.create(model="m", input=text, conversation=id)
+        body = {"messages": [{"role": "user", "content": "Thanks"}], "model": "m", "conversation": id}
+        assert api.post("/v1/chat/completions", json=body).status_code == 200
+        messages = api.get(f"/api/v1/conversations/{id}/messages").json()["items"]
+        found = [api.get(f"/api/v1/conversations/{id}/messages/{each['id']}/prompt").json() for each in messages]
+        counts = [each["prompt"] and len(each["prompt"]["messages"]) for each in found]
+        assert counts == [None, 1, None, 3, None, 5]
+        assert {each["state"] for each in found[-1]["prompt"]["messages"]} == {"same"}
+        assert found[-1]["prompt"]["budget"] == 0
+
     def test_calls_at_once_that_are_answered_together(self, client: openai.OpenAI, model: Endpoint) -> None:
         id = client.conversations.create().id
         model.output = [{**CALL, "id": f"fc_{each}", "call_id": f"call_{each}"} for each in "ab"]

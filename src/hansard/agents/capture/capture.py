@@ -20,6 +20,8 @@ from hansard.agents.capture.stream_reader import Listener
 from hansard.agents.capture.streaming_message import Pace
 from hansard.agents.capture.trace import current_trace_id
 from hansard.agents.capture.turns import Blocked, Inbound, ReadChunk, ReadInbound, ReadReply, Reply
+from hansard.assembly import prompt_ids
+from hansard.assembly.prompt_ids import PromptNote
 from hansard.model import Message, Participant
 from hansard.store import Store, checks
 
@@ -87,10 +89,9 @@ class Capture:
             async def streaming(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
                 inbound, kwargs = self._read(args, kwargs, takes)
                 turn = await self._start_turn(inbound)
-                result = agent(*args, **kwargs)
-                if inspect.isawaitable(result):
-                    result = await result
-                async with contextlib.aclosing(self._record_stream(turn, result)) as chunks:  # type: ignore[type-var]
+                note = _note_of(turn)
+                result = await _run(note, agent, args, kwargs)
+                async with contextlib.aclosing(self._record_stream(turn, result, note)) as chunks:  # type: ignore[type-var]
                     async for chunk in chunks:
                         yield chunk
 
@@ -100,14 +101,13 @@ class Capture:
         async def answering(*args: Any, **kwargs: Any) -> Any:
             inbound, kwargs = self._read(args, kwargs, takes)
             turn = await self._start_turn(inbound)
-            result = agent(*args, **kwargs)
-            if inspect.isawaitable(result):
-                result = await result
+            note = _note_of(turn)
+            result = await _run(note, agent, args, kwargs)
             if turn is None:
                 return result
             if hasattr(type(result), "__aiter__"):
-                return Stream(result, self._record_stream(turn, result))
-            await self._answer(turn, result)
+                return Stream(result, self._record_stream(turn, result, note))
+            await self._answer(_with_prompt(turn, note), result)
             return result
 
         return answering
@@ -177,20 +177,27 @@ class Capture:
             return turns.plain_reply(result)
         return found if found is None or isinstance(found, Reply) else turns.plain_reply(found)
 
-    async def _record_stream(self, turn: SpooledMessage | None, result: Any) -> AsyncIterator[Any]:
+    async def _record_stream(
+        self, turn: SpooledMessage | None, result: Any, note: PromptNote | None
+    ) -> AsyncIterator[Any]:
         """Yields the pieces of a reply as they come, and records them."""
         if not hasattr(type(result), "__aiter__"):
             # It is not a stream.
             if turn is not None:
-                await self._answer(turn, result)
+                await self._answer(_with_prompt(turn, note), result)
             yield result
             return
-        listener = None if turn is None else Listener(self._outbox, turn, self._pace, self._chunk, self._reply)
+        listener: Listener | None = None
         try:
-            async for chunk in result:
-                if listener is not None:
-                    listener.add_chunk(chunk)
-                yield chunk
+            async with contextlib.aclosing(_noted(result, note)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    if turn is not None and listener is None:
+                        # The prompt is assembled before the first chunk comes.
+                        begun = _with_prompt(turn, note)
+                        listener = Listener(self._outbox, begun, self._pace, self._chunk, self._reply)
+                    if listener is not None:
+                        listener.add_chunk(chunk)
+                    yield chunk
         except BaseException as error:
             if listener is not None:
                 await listener.end("blocked" if isinstance(error, self._blocked) else "interrupted", error)
@@ -221,6 +228,35 @@ class Capture:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _note_of(turn: SpooledMessage | None) -> PromptNote | None:
+    return None if turn is None else PromptNote(str(turn.conversation_id))
+
+
+def _with_prompt(turn: SpooledMessage, note: PromptNote | None) -> SpooledMessage:
+    """Returns the turn with the prompt that the agent assembled for it, if it did."""
+    if note is None or note.prompt is None:
+        return turn
+    return structs.replace(turn, message=structs.replace(turn.message, prompt_id=note.prompt.prompt_id))
+
+
+async def _run(note: PromptNote | None, agent: Agent, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    with prompt_ids.noting(note):
+        result = agent(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+
+async def _noted(stream: Any, note: PromptNote | None) -> AsyncIterator[Any]:
+    """Yields the chunks of a stream, and notes the prompt that is assembled while it runs."""
+    chunks = aiter(stream)
+    while True:
+        with prompt_ids.noting(note):
+            try:
+                chunk = await anext(chunks)
+            except StopAsyncIteration:
+                return
+        yield chunk
 
 
 class Stream:

@@ -155,7 +155,7 @@ class Chat:
         for number in range(self._max_rounds + 1):
             usable = self._usable() if number < self._max_rounds else []
             prompt = await self._assembled(usable)
-            round = _Round(self, self.model.stream(prompt, usable), streaming=streaming)
+            round = _Round(self, self.model.stream(prompt, usable), prompt.prompt_id, streaming=streaming)
             async with contextlib.aclosing(round.pieces()) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -261,13 +261,22 @@ class Chat:
 class _Round:
     """One answer of the model: passed on as it comes, and recorded."""
 
-    def __init__(self, chat: Chat, answering: AsyncIterator[str | Answer], *, streaming: bool) -> None:
+    def __init__(
+        self, chat: Chat, answering: AsyncIterator[str | Answer], prompt_id: str | None, *, streaming: bool
+    ) -> None:
         self.answer: Answer | None = None
         self._chat = chat
         self._answering = answering
         self._streaming = streaming
         self._is_stored = False
-        message = Message("assistant", "", id=ids.message_id(), participant=chat._agent, trace_id=current_trace_id())
+        message = Message(
+            "assistant",
+            "",
+            id=ids.message_id(),
+            participant=chat._agent,
+            trace_id=current_trace_id(),
+            prompt_id=prompt_id,
+        )
         self._recording = StreamingMessage(self._put, message, chat._pace)
 
     async def pieces(self) -> AsyncGenerator[str, None]:

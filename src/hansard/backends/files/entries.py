@@ -124,6 +124,7 @@ class JournalMessage(Struct, omit_defaults=True, kw_only=True):
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
     edited_at: datetime | None = None
+    prompt_id: str | None = None
 
 
 class MessageFields(Struct):
@@ -193,6 +194,7 @@ def encode_message(line: int, message: Message, size: int, draft: Draft | None =
         labels=message.labels,
         ratings=message.ratings,
         edited_at=message.edited_at,
+        prompt_id=message.prompt_id,
     )
     return Raw(_encode(stored))
 

@@ -276,6 +276,7 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
             more.labels,
             more.ratings,
             None if more.edited_at is None else from_micros(more.edited_at),
+            more.prompt_id,
         )
         made.append(message)
     return made

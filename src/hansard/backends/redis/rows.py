@@ -297,6 +297,7 @@ def messages_from(rows: Iterable[RedisMessage], conversation_id: str) -> list[Me
             more.labels,
             more.ratings,
             None if more.edited_at is None else from_micros(more.edited_at),
+            more.prompt_id,
         )
         made.append(message)
     return made

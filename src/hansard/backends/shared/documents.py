@@ -64,6 +64,7 @@ def message_of(
         rest.labels,
         rest.ratings,
         None if rest.edited_at is None else from_micros(rest.edited_at),
+        rest.prompt_id,
     )
 
 

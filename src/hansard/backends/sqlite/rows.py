@@ -288,6 +288,7 @@ def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list
             more.labels,
             more.ratings,
             None if more.edited_at is None else from_micros(more.edited_at),
+            more.prompt_id,
         )
         made.append(message)
     return made

@@ -9,17 +9,17 @@ With `store: true`, the completion is also stored, under an id of our own: see `
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.errors import HansardError
 from hansard.formats import openai_chat, registry
 from hansard.model import Message, Usage
 from hansard.server import parameters
 from hansard.server.endpoints import HttpResponse
-from hansard.server.openai import answer_cache, retries, stored_completions
+from hansard.server.openai import answer_cache, history, retries, stored_completions
 from hansard.server.openai.answer_cache import ModelRequest
 from hansard.server.openai.chunks import Chunks
 from hansard.server.openai.responses import encoded, object_of
@@ -83,19 +83,21 @@ class CompletionPlan(Struct, frozen=True):
     conversation: str | None
     exists: bool = False
     """The conversation exists. If it is deleted meanwhile, it is not created again."""
+    stored: Sequence[Message] = ()
+    """The history that the endpoint is given before the new messages."""
 
 
 async def _plan(request: WireRequest, id: str | None, given: list[dict[str, Any]]) -> CompletionPlan:
     if id is None:
         return CompletionPlan(request.body, given, None)
     exists = await request.store.get_conversation(id) is not None
-    history = [message async for message in request.store.iter_messages(id)]
+    stored = [message async for message in request.store.iter_messages(id)]
     new = [message for message in given if message["role"] not in _INSTRUCTIONS]
     instructions = [message for message in given if message["role"] in _INSTRUCTIONS]
     # New messages may contain results of calls in the history, so both are converted together.
-    both = [*history, *(_message(each, "") for each in new)]
+    both = [*stored, *(_message(each, "") for each in new)]
     body = {**request.body, "messages": [*instructions, *registry.convert(both, openai_chat.FORMAT)]}
-    return CompletionPlan(body, new, id, exists)
+    return CompletionPlan(body, new, id, exists, stored)
 
 
 def _message(native: dict[str, Any], id: str, usage: Usage | None = None) -> Message:
@@ -125,7 +127,9 @@ async def _record(
     assert id is not None
     new_id = retries.new_ids(retries.fingerprint_of(request, id))
     batch = [_message(each, new_id("msg_", 0)) for each in plan.given]
-    batch.append(_message(answer_message, new_id("msg_", 0), _usage(completion)))
+    prompt_id = history.prompt_id([*plan.stored, *batch], openai_chat.FORMAT, request.store.limits)
+    made = _message(answer_message, new_id("msg_", 0), _usage(completion))
+    batch.append(structs.replace(made, prompt_id=prompt_id))
     await request.store.append(id, batch, create=not plan.exists)
     model_request.remember(id, batch[-1].id, answer)
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Container, Iterable, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
 from msgspec import structs
 
+from hansard.assembly import prompt_ids
 from hansard.formats import openai_items, registry
 from hansard.formats.openai_responses import FORMAT, PAIRED
 from hansard.formats.parts import OtherPart, Reading, ToolCall, ToolResult
+from hansard.limits import Limits
 from hansard.model import Message
 
 _CALLS = {
@@ -69,6 +72,11 @@ def items(
         else:
             behind += [{**sent[number], **answers[number]} if number in answers else sent[number] for number in numbers]
     return [*before, *behind]
+
+
+def prompt_id(messages: Sequence[Message], format: str, limits: Limits) -> str:
+    """Returns the id of the prompt that consists of these messages, which is stored with the answer."""
+    return prompt_ids.of_history(messages, format, datetime.now(UTC), limits)
 
 
 def _with_answers(

@@ -17,12 +17,13 @@ from msgspec import Struct, structs
 from hansard import ids
 from hansard.errors import Conflict, HansardError, NotFound, ValidationError
 from hansard.formats import openai_items
+from hansard.formats.openai_responses import FORMAT
 from hansard.model import Message, Usage
 from hansard.server.endpoints import HttpResponse
 from hansard.server.openai import answer_cache, conversations, response_record, retries, stored_responses
 from hansard.server.openai.answer_cache import ModelRequest
 from hansard.server.openai.background import LAST, WITH_ANSWER
-from hansard.server.openai.history import TRIGGERS
+from hansard.server.openai.history import TRIGGERS, prompt_id
 from hansard.server.openai.history import items as items_before
 from hansard.server.openai.upstream import UNREADABLE, event, events, whole
 from hansard.server.openai.wire_errors import WireError, invalid, missing, not_found, wire_error
@@ -58,6 +59,8 @@ class ResponsePlan(Struct, frozen=True):
     """The conversation was created for responses, and not named by the client."""
     revision: int = 0
     """The revision of the background response's record; 0 if there is none yet."""
+    prompt_id: str | None = None
+    """What the endpoint is given, for the answer."""
     copies: frozenset[str] = frozenset()
     """Ids of `given` that came from references: they are already in the index."""
 
@@ -138,7 +141,17 @@ async def _plan(request: WireRequest) -> ResponsePlan:
     named = isinstance(body.get("conversation"), str | dict)
     recorded = [message for message in given if message.content["type"] not in TRIGGERS]
     copies = frozenset(given[number].id for number in input.named)
-    return ResponsePlan(id, named, recorded, asked, conversation is not None, at, is_own=is_own, copies=copies)
+    return ResponsePlan(
+        id,
+        named,
+        recorded,
+        asked,
+        conversation is not None,
+        at,
+        is_own=is_own,
+        prompt_id=prompt_id([*history, *recorded], FORMAT, request.store.limits),
+        copies=copies,
+    )
 
 
 def _conversation(body: dict[str, Any]) -> str | None:
@@ -336,6 +349,7 @@ async def _answer_messages(request: WireRequest, plan: ResponsePlan, response: d
         output_messages = conversations.messages_given(items, new_id, "output")
     except (openai_items.BadItem, WireError) as error:
         raise WireError(502, f"The model endpoint sent an invalid item: {error}", code="upstream") from error
+    output_messages = [structs.replace(each, prompt_id=plan.prompt_id) for each in output_messages]
     if output_messages and (usage := _usage(response)) is not None:
         output_messages[-1] = structs.replace(output_messages[-1], usage=usage)
     return output_messages

@@ -99,6 +99,7 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     metadata: dict[str, Any] | None = None
     labels: tuple[str, ...] = ()
     ratings: tuple[Rating, ...] = ()
+    prompt_id: str | None = None
 
     def as_message(self) -> Message:
         return Message(
@@ -118,6 +119,7 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
             metadata=self.metadata,
             labels=self.labels,
             ratings=self.ratings,
+            prompt_id=self.prompt_id,
         )
 
 

@@ -5,16 +5,16 @@ Assembling a prompt writes nothing. Callers that want a new summary in it must c
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, convert, structs
 
-from hansard.assembly.explanation import Decision
+from hansard.assembly.explanation import Decision, State, Why
 from hansard.assembly.projection import Names
 from hansard.assembly.summaries import Summarizer
 from hansard.assembly.window import Closing
-from hansard.errors import ConversationNotFound, NotFound, ValidationError
+from hansard.errors import ConversationNotFound, MessageNotFound, NotFound, ValidationError
 from hansard.formats.dialogue import Loss
 from hansard.formats.registry import Target
 from hansard.model import MessageScope, Summary
@@ -44,6 +44,7 @@ class PromptBody(Struct, frozen=True, forbid_unknown_fields=True):
     time_window_seconds: Annotated[int, Meta(ge=1, le=_LONGEST)] | None = None
     scope: MessageScope | None = None
     branch: Id | None = None
+    before: str | None = None
     addressed_only: bool = True
     names: Names = "prefix"
     dangling: Closing = "drop"
@@ -70,6 +71,52 @@ class PromptAnswer(Struct, frozen=True):
     summary: Summary | None
     losses: list[Loss]
     problems: list[str]
+    prompt_id: str | None
+    """Send it with the answer, and `GET …/messages/{message_id}/prompt` returns what the model was given."""
+
+
+class StoredMessagePrompt(Struct, frozen=True):
+    """`state` is `same`, `changed` or `deleted`: what has become of the message since."""
+
+    message_id: str
+    tokens: int
+    why: Why
+    state: State
+
+
+class StoredSummaryPrompt(Struct, frozen=True):
+    branch: str
+    from_seq: int
+    to_seq: int
+    tokens: int
+    state: State
+
+
+class StoredPrompt(Struct, frozen=True):
+    """What the model was given for an answer: ids and counts, no content."""
+
+    conversation_id: str
+    message_id: str
+    created_at: datetime
+    model: str | None
+    messages: list[StoredMessagePrompt]
+    unnamed: int
+    summary: StoredSummaryPrompt | None
+    dropped: dict[Why, int]
+    tokens: int
+    budget: int
+    reserved: int
+    counter: str
+    calibration: float
+    loaded: int
+    has_older: bool
+    options: dict[str, Any]
+
+
+class FoundPrompt(Struct, frozen=True):
+    """Null if the answer was stored without a `prompt_id`."""
+
+    prompt: StoredPrompt | None
 
 
 class SummarizeBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +144,13 @@ async def assemble_prompt(request: Request[NoQuery, PromptBody]) -> PromptAnswer
     window = None if seconds is None else timedelta(seconds=seconds)
     prompt = await request.store.assemble_prompt(request.path[0], time_window=window, **given)
     return PromptAnswer(*(getattr(prompt, name) for name in PromptAnswer.__struct_fields__))
+
+
+@routes.get(_ONE + "/messages/{message_id}/prompt", errors=(*_MISSING, MessageNotFound))
+async def get_prompt(request: Request[NoQuery, None]) -> FoundPrompt:
+    """What the model was given for a stored answer, compared with what is stored now."""
+    found = await request.store.get_prompt(*request.path)
+    return FoundPrompt(None if found is None else convert(found, StoredPrompt, from_attributes=True))
 
 
 @routes.post(_ONE + "/summarize", errors=_MISSING)

@@ -50,7 +50,9 @@ async def reply(store: Store, model: PageModel, conversation_id: str, text: str,
     """Asks the model, and stores its answer while it arrives."""
     prompt = await store.assemble_prompt(conversation_id, agent_id=agent_id)
     who = Participant("agent", agent_id or model.name)
-    id = await store.append_message(conversation_id, "assistant", "", participant=who, status="in_progress")
+    id = await store.append_message(
+        conversation_id, "assistant", "", participant=who, status="in_progress", prompt_id=prompt.prompt_id
+    )
     answer_text, stored, stored_at = "", 0, float("-inf")
     usage: Usage | UnsetType = UNSET
     try:

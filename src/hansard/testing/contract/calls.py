@@ -83,6 +83,7 @@ CALLS: dict[str, Call] = {
     "Store.iter_messages": lambda store: list(store.iter_messages(ID)),
     "Store.window": lambda store: store.window(ID),
     "Store.assemble_prompt": lambda store: store.assemble_prompt(ID),
+    "Store.get_prompt": lambda store: store.get_prompt(ID, MESSAGE),
     "Store.summarize": lambda store: store.summarize(ID, ExtractiveSummarizer(), keep=0),
     "Store.rebuild_summaries": lambda store: store.rebuild_summaries(ID, ExtractiveSummarizer(), keep=0),
     "Store.add_member": lambda store: store.add_member(ID, "mallory"),

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from hansard.assembly import ExtractiveSummarizer, SummaryRequest
-from hansard.errors import Unavailable
+from hansard.errors import MessageNotFound, Unavailable, ValidationError
 from hansard.model import Message, Participant
 from hansard.testing.comparison import state
 from hansard.testing.contract.base import Contract, races, require, say
+from hansard.testing.contract.blobs import picture
 from hansard.testing.contract.windows import TALK
 from hansard.testing.targets import Driver
 
@@ -83,6 +84,77 @@ class TestPrompts(Contract):
 
     def test_a_prompt_of_a_missing_conversation_is_empty(self, store: Driver) -> None:
         assert store.assemble_prompt("missing").messages == []
+
+
+class TestStoredPrompts(Contract):
+    def test_an_answer_keeps_the_prompt_that_its_model_was_given(self, store: Driver) -> None:
+        talk(store, 30)
+        prompt = store.assemble_prompt("c", agent_id="helper", token_budget=100, system="Be kind.")
+        answer = store.append_message("c", "assistant", "Yes.", prompt_id=prompt.prompt_id, usage={"model": "m"})
+        found = store.get_prompt("c", answer)
+        assert found is not None
+        assert [each.message_id for each in found.messages] == [each.message_id for each in prompt.kept]
+        assert [each.why for each in found.messages] == [each.why for each in prompt.kept]
+        assert {each.state for each in found.messages} == {"same"}
+        assert (found.tokens, found.budget, found.reserved) == (prompt.tokens, 100, prompt.reserved)
+        assert (found.dropped, found.model) == ({"over_budget": len(prompt.dropped)}, "m")
+        again = store.assemble_prompt("c", before=answer, token_budget=100, system="Be kind.", **found.options)
+        assert again.decisions == prompt.decisions
+        assert "This is number" not in (prompt.prompt_id or ""), "it copies nothing"
+
+    def test_a_prompt_tells_what_was_changed_and_deleted_since(self, store: Driver) -> None:
+        first, second, third = say(store, "c", "one", "two", "three")
+        answer = store.append_message("c", "assistant", "Yes.", prompt_id=store.assemble_prompt("c").prompt_id)
+        store.update_message("c", second.id, content="TWO")
+        store.update_message("c", third.id, pinned=True)
+        store.delete_message("c", first.id)
+        found = store.get_prompt("c", answer)
+        assert found is not None
+        assert [each.state for each in found.messages] == ["deleted", "changed", "same"]
+        assert [each.message and each.message.content for each in found.messages] == [None, "TWO", "three"]
+
+    def test_a_prompt_remembers_its_summary(self, store: Driver) -> None:
+        talk(store, 60)
+        store.summarize("c", ExtractiveSummarizer(), keep=20)
+        answer = store.append_message("c", "assistant", "Yes.", prompt_id=store.assemble_prompt("c").prompt_id)
+        found = store.get_prompt("c", answer)
+        assert found is not None
+        assert found.summary is not None
+        assert (found.summary.state, found.summary.summary) == ("same", store.list_summaries("c")[0])
+        store.delete_message("c", store.get_messages("c", limit=1)[0].id)
+        found = store.get_prompt("c", answer)
+        assert found is not None
+        assert found.summary is not None
+        assert (found.summary.state, found.summary.summary) == ("deleted", None)
+
+    def test_a_prompt_goes_with_its_answer(self, store: Driver) -> None:
+        require(store, "branches")
+        say(store, "c", "one", picture(1))
+        answer = store.append_message("c", "assistant", "Yes.", prompt_id=store.assemble_prompt("c").prompt_id)
+        store.update_message("c", answer, content="No.")
+        fork = store.fork("c")
+        found = store.get_prompt(fork.id, answer)
+        assert found is not None
+        assert [each.state for each in found.messages] == ["same", "same"], "a picture is compared by its hash"
+        store.delete_message("c", answer)
+        with pytest.raises(MessageNotFound):
+            store.get_prompt("c", answer)
+        (other,) = say(store, "c", "three")
+        assert store.get_prompt("c", other.id) is None, "nothing was stored with it"
+
+    def test_a_foreign_prompt_id_is_refused(self, store: Driver) -> None:
+        for wrong in ("", "prompt_", "prompt_x", "msg_1", "prompt_" + "A" * 100_000):
+            with pytest.raises(ValidationError, match="prompt_id"):
+                store.append_message("c", "assistant", "Yes.", prompt_id=wrong)
+        assert store.get_conversation("c") is None
+
+    def test_before_ends_the_history_early(self, store: Driver) -> None:
+        messages = say(store, "c", "one", "two", "three")
+        store.append_message("c", "user", "four", pinned=True)
+        prompt = store.assemble_prompt("c", before=messages[2].id)
+        assert [each["content"] for each in prompt.messages] == ["one", "two"]
+        with pytest.raises(MessageNotFound):
+            store.assemble_prompt("c", before="missing")
 
 
 class TestRollingSummaries(Contract):
