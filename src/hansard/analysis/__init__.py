@@ -6,7 +6,7 @@ from hansard.analysis.lookups import Lookup, Match, Matches, Position, RankedMat
 from hansard.analysis.prefilter import Sieve
 from hansard.analysis.queries import MAX_CHARACTERS, Clause, Query, count_terms, parse_query, relaxed, shortened
 from hansard.analysis.terms import GAP, Terms, Word, analyse, columns, spans
-from hansard.analysis.texts import searchable, searchable_text
+from hansard.analysis.texts import searchable, searchable_content, searchable_text
 
 VERSION = 3
 """Incremented when an index would hold other things of the same text: one of another version must be rebuilt."""
@@ -33,6 +33,7 @@ __all__ = [
     "position_of",
     "relaxed",
     "searchable",
+    "searchable_content",
     "searchable_text",
     "shortened",
     "spans",

@@ -155,11 +155,13 @@ def _make_room(size: int) -> None:
 
 @lru_cache(16)
 def _analyse_chunk(chunk: str) -> tuple[str, str]:
+    # The common cases, by shorter paths.
     if chunk.isascii() and chunk.isalpha() and _is_plain(chunk):
-        # The common case, by a shorter path.
         raw = chunk.lower()[:LONGEST]
         part = stem(raw)
         return part, "" if part == raw else raw
+    if chunk.isascii() and chunk.isdigit():
+        return chunk[:LONGEST], ""
     if _ALL_SINGLES.fullmatch(chunk):
         return " ".join(chunk), ""
     # Positions are not needed here, and take longer to compute.

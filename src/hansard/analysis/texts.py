@@ -36,11 +36,17 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_=\s-]{256,}")
 
 def searchable(message: Message) -> str:
     """Returns the text of a message that search compares and takes snippets from."""
-    content = message.content
-    if isinstance(content, str) and not message.sources:
+    if message.sources:
+        texts = [*_texts(message.content, free=False), *(source.document_name or "" for source in message.sources)]
+        return "\n".join(text for text in texts if text)[:MAX_CHARACTERS]
+    return searchable_content(message.content)
+
+
+def searchable_content(content: Any) -> str:
+    """The same for a message without sources."""
+    if isinstance(content, str):
         return searchable_text(content)
-    texts = [*_texts(content, free=False), *(source.document_name or "" for source in message.sources)]
-    return "\n".join(text for text in texts if text)[:MAX_CHARACTERS]
+    return "\n".join([text for text in _texts(content, free=False) if text])[:MAX_CHARACTERS]
 
 
 def searchable_text(content: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import mimetypes
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -120,23 +121,25 @@ class _Reader:
         )
 
     def _parent(self, id: str) -> str | None:
-        return self._nearest(self._nodes[id].get("parent"), {id})
+        parent = text(self._nodes[id].get("parent")) or None
+        return parent if parent in self._messages and parent != id else self._nearest(parent, id)
 
-    def _nearest(self, id: str | None, seen: set[str] | None = None) -> str | None:
+    def _nearest(self, id: str | None, below: str | None = None) -> str | None:
         """The node, or the first one above it that has a message. A parent that is missing is left as it is."""
-        seen = set(seen or ())
+        seen = {below}
         while id in self._nodes and id not in self._messages and id not in seen:
             seen.add(id)
-            id = self._nodes[id].get("parent")
+            id = text(self._nodes[id].get("parent")) or None
         return id
 
     def _message(self, id: str, given: dict[str, Any]) -> Message | None:
-        author = mapping(given.get("author"))
-        pieces = [*self._pieces(given, mapping(given.get("content"))), *self._attached(given)]
-        if not given or (not pieces and author.get("role") == "system"):
+        if not given:
             return None
+        author, theirs = mapping(given.get("author")), mapping(given.get("metadata"))
         role = text(author.get("role"))
-        content, format = content_of(pieces)
+        content, format = self._content(id, given, role)
+        if not content and role == "system":
+            return None
         return Message(
             role if role in _ROLES else "system",
             content,
@@ -144,12 +147,20 @@ class _Reader:
             format=format,
             created_at=time(given.get("create_time")) or NOT_YET,
             status="complete" if given.get("status") != "in_progress" else "interrupted",
-            usage=Usage(model=model) if (model := text(mapping(given.get("metadata")).get("model_slug"))) else None,
-            metadata=self._metadata(id, given, author) or None,
+            usage=_usage(text(theirs.get("model_slug"))),
+            metadata=self._metadata(id, given, author, theirs) or None,
         )
 
-    def _metadata(self, id: str, given: dict[str, Any], author: dict[str, Any]) -> dict[str, Any]:
-        theirs = mapping(given.get("metadata"))
+    def _content(self, id: str, given: dict[str, Any], role: str) -> tuple[Any, str]:
+        content, theirs = mapping(given.get("content")), mapping(given.get("metadata"))
+        is_only_text = content.get("content_type") == "text" and role != "tool" and given.get("recipient") == "all"
+        if is_only_text and not theirs.get("attachments") and (plain := _plain_text(content)):
+            return plain, "text"
+        return content_of([*self._pieces(id, given, content), *self._attached(given)])
+
+    def _metadata(
+        self, id: str, given: dict[str, Any], author: dict[str, Any], theirs: dict[str, Any]
+    ) -> dict[str, Any]:
         kept = {
             "hidden": bool(theirs.get("is_visually_hidden_from_conversation")) or given.get("weight") == 0,
             "citations": theirs.get("citations"),
@@ -160,7 +171,7 @@ class _Reader:
         }
         return {name: value for name, value in kept.items() if value}
 
-    def _pieces(self, given: dict[str, Any], content: dict[str, Any]) -> Iterator[parts.AnyPart]:
+    def _pieces(self, id: str, given: dict[str, Any], content: dict[str, Any]) -> Iterator[parts.AnyPart]:
         kind = content.get("content_type")
         recipient = text(given.get("recipient")) or "all"
         author = mapping(given.get("author"))
@@ -168,7 +179,7 @@ class _Reader:
             yield parts.ToolCall(id=text(given.get("id")), name=recipient, arguments=_plain_text(content))
         elif author.get("role") == "tool":
             yield parts.ToolResult(
-                id=self._call_before(text(given.get("id"))), output=_plain_text(content), name=author.get("name")
+                id=self._call_before(id, text(given.get("id"))), output=_plain_text(content), name=author.get("name")
             )
         elif kind == "thoughts":
             thoughts = [
@@ -201,17 +212,22 @@ class _Reader:
                 self._report.lose("part of a message", str(piece)[:120])
 
     def _attached(self, given: dict[str, Any]) -> Iterator[parts.AnyPart]:
-        shown = str(mapping(given.get("content")).get("parts"))
-        for each in items(mapping(given.get("metadata")).get("attachments")):
+        attachments = items(mapping(given.get("metadata")).get("attachments"))
+        shown = str(mapping(given.get("content")).get("parts")) if attachments else ""
+        for each in attachments:
             id = text(mapping(each).get("id"))
             if id and id not in shown and (part := self._attachments.part(id, text(each.get("name")) or None)):
                 yield part
 
-    def _call_before(self, id: str) -> str:
+    def _call_before(self, node: str, id: str) -> str:
         """The id of the message that called the tool: the parent of the tool's message."""
-        node = next((node for node in self._nodes.values() if mapping(node.get("message")).get("id") == id), {})
-        parent = mapping(self._nodes.get(text(node.get("parent")), {}).get("message"))
+        parent = mapping(self._nodes.get(text(self._nodes[node].get("parent")), {}).get("message"))
         return text(parent.get("id")) or id
+
+
+@lru_cache
+def _usage(model: str) -> Usage | None:
+    return Usage(model=model) if model else None
 
 
 def _plain_text(content: dict[str, Any]) -> str:

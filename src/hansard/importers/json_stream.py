@@ -17,11 +17,12 @@ from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 
 BLOCK = 1 << 20
+BOM = b"\xef\xbb\xbf"
 
 _IN_TEXT = re.compile(rb'["\\]')
 _TO_BRACKET = re.compile(rb'(?s)(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\[\]{}]')
 """Everything up to a bracket, with whole texts. It matches nothing where a text does not end in the block."""
-_BLANK = b" \t\r\n,"
+_NEXT_OBJECT = re.compile(rb"}\s*,\s*{")
 
 
 class Element(Struct, frozen=True):
@@ -37,8 +38,8 @@ class Element(Struct, frozen=True):
 
 def array_elements(file: IO[bytes], most_bytes: int | None = None) -> Iterator[Element]:
     """The elements of a file that holds one JSON array. A single object counts as an array of one."""
-    for number, text in enumerate(_Splitter(file, most_bytes or _most_bytes(file)).elements(), 1):
-        yield _element(number, text)
+    for number, (text, value) in enumerate(_Splitter(file, most_bytes or _most_bytes(file)).elements(), 1):
+        yield Element(number, value) if value is not None else _element(number, text)
 
 
 def _most_bytes(file: IO[bytes]) -> int:
@@ -83,7 +84,7 @@ def _element(number: int, text: bytes | None, line: bytes = b"") -> Element:
     if text is None:
         return Element(number, problem="it is too large to be read")
     try:
-        return Element(number, json.decode(text.removeprefix(b"\xef\xbb\xbf")), line=line)
+        return Element(number, json.decode(text.removeprefix(BOM)), line=line)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Element(number, problem=f"it is not JSON: {error}", line=line)
 
@@ -100,9 +101,11 @@ class _Splitter:
         self._in_text = False
         self._skip = False
         """The next byte follows a backslash."""
+        self._at = 0
+        """Up to where the block was looked at."""
 
-    def elements(self) -> Iterator[bytes | None]:
-        """The text of each element that is an object or an array; None for one that is too large."""
+    def elements(self) -> Iterator[tuple[bytes | None, dict[str, Any] | None]]:
+        """The text of each element that is an object or an array, None for one that is too large; or its value."""
         base: int | None = None
         while block := self._file.read(BLOCK):
             start = 0
@@ -115,35 +118,50 @@ class _Splitter:
                 opens = block[at] in b"[{"
                 if opens and self._depth == base:
                     start = at
+                    if base and (value := self._quick_value(block, at)) is not None:
+                        yield b"", value
+                        continue
                 self._depth += 1 if opens else -1
                 if not opens and self._depth == base:
                     self._keep(block[start : at + 1])
                     start = at + 1
-                    yield self._take()
+                    yield self._take(), None
                 elif self._depth < base:
                     return
             if base is not None and self._depth > base:
                 self._keep(block[start:])
         if self._kept or self._depth > (base or 0):
-            yield b"".join(self._kept) or b"["
+            yield b"".join(self._kept) or b"[", None
+
+    def _quick_value(self, block: bytes, at: int) -> dict[str, Any] | None:
+        """The object that begins here, if it ends before the next `}, {`. Most do, and then no bracket is counted."""
+        found = _NEXT_OBJECT.search(block, at)
+        if found is None or found.start() + 1 - at > self._most:
+            return None
+        try:
+            value: dict[str, Any] = json.decode(block[at : found.start() + 1])
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            return None  # it is longer, or damaged: the brackets tell
+        self._at = found.start() + 1
+        return value
 
     def _brackets(self, block: bytes) -> Iterator[int]:
         """Where brackets are that are not inside a text."""
-        at = 1 if self._skip else 0
+        self._at = 1 if self._skip else 0
         self._skip = False
         while True:
-            while not self._in_text and (bracket := _TO_BRACKET.match(block, at)):
-                at = bracket.end()
-                yield at - 1
-            found = _IN_TEXT.search(block, at)
+            while not self._in_text and (bracket := _TO_BRACKET.match(block, self._at)):
+                self._at = bracket.end()
+                yield self._at - 1
+            found = _IN_TEXT.search(block, self._at)
             if found is None:
                 return
-            at = found.end()
+            self._at = found.end()
             if found.group() == b'"':
                 self._in_text = not self._in_text
             else:
-                at += 1
-                self._skip = at > len(block)
+                self._at += 1
+                self._skip = self._at > len(block)
 
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)

@@ -346,6 +346,8 @@ def _earlier(time: datetime | None, now: datetime) -> datetime | None:
 
 def _ordered(given: ForeignConversation, report: ImportReport) -> dict[str, ForeignMessage]:
     """The messages by id, parents before children. Missing parents, cycles and repeated ids are reported."""
+    if (chain := _chain(given.messages)) is not None:
+        return chain
     where = f"conversation {given.id!r}"
     by_id: dict[str, ForeignMessage] = {}
     for each in given.messages:
@@ -360,13 +362,25 @@ def _ordered(given: ForeignConversation, report: ImportReport) -> dict[str, Fore
     return _sorted_by_parent(by_id, where, report)
 
 
+def _chain(messages: list[ForeignMessage]) -> dict[str, ForeignMessage] | None:
+    """The messages by id if each follows the one before it, as most do; else None."""
+    chain: dict[str, ForeignMessage] = {}
+    before: str | None = None
+    for each in messages:
+        if each.parent != before:
+            return None
+        before = each.message.id
+        chain[before] = each
+    return chain if len(chain) == len(messages) else None
+
+
 def _sorted_by_parent(by_id: dict[str, ForeignMessage], where: str, report: ImportReport) -> dict[str, ForeignMessage]:
     done: dict[str, ForeignMessage] = {}
     for id in by_id:
-        path: list[str] = []
+        path: dict[str, None] = {}
         at: str | None = id
         while at is not None and at not in done and at not in path:
-            path.append(at)
+            path[at] = None
             at = by_id[at].parent
         for each in reversed(path):
             message = by_id[each]

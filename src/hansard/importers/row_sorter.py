@@ -33,7 +33,11 @@ class RowSorter:
         self._folder.cleanup()
 
     def add(self, conversation: str, row: Any, place: float = 0.0) -> None:
-        self._waiting.append((conversation, place, json.encode(row)))
+        self.add_encoded(conversation, json.encode(row), place)
+
+    def add_encoded(self, conversation: str, row: bytes, place: float = 0.0) -> None:
+        """The same for a row that is JSON already."""
+        self._waiting.append((conversation, place, row))
         if len(self._waiting) >= _BATCH:
             self._write()
 

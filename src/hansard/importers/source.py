@@ -181,6 +181,10 @@ class FolderSource(_PathSource):
                 raise ValidationError(f"{self.path} has more than {_MOST_FILES:,} files: pass the folder of the export")
         return sorted(found)
 
+    @cached_property
+    def _root(self) -> Path:
+        return self.path.resolve()
+
     def size(self, name: str) -> int:
         return self.local_path(name).stat().st_size
 
@@ -189,7 +193,7 @@ class FolderSource(_PathSource):
 
     def local_path(self, name: str) -> Path:
         path = (self.path / name).resolve()
-        if not path.is_relative_to(self.path.resolve()):
+        if not path.is_relative_to(self._root):
             raise ValidationError(f"{name!r} is outside of {self.path}")
         return path
 

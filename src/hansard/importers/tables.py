@@ -13,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import IO, Any
 
+from msgspec import json
+
 from hansard.errors import ValidationError
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
+from hansard.importers.json_stream import BOM
 from hansard.importers.report import ImportReport
 from hansard.importers.row_sorter import RowSorter
 from hansard.importers.source import ImportSource
@@ -35,6 +38,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 """What each field of a message is called in rows, the most usual name first."""
 _ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant", "gpt": "assistant"}
 _LONGEST_FIELD = 64 << 20
+_KNOWN = 1_000
+"""Sets of fields that are remembered."""
 
 
 class Table:
@@ -44,6 +49,7 @@ class Table:
         self.name = name
         self.title = {"jsonl": "JSON Lines, a message a line", "csv": "CSV with a header, a message a row"}[name]
         self._map = dict(map or {})
+        self._known: dict[tuple[str, ...], dict[str, str]] = {}
         if unknown := self._map.keys() - FIELDS.keys():
             raise ValidationError(f"--map knows {', '.join(FIELDS)}, and not {', '.join(sorted(unknown))}")
 
@@ -56,10 +62,8 @@ class Table:
 
     def _is_table(self, source: ImportSource, name: str) -> bool:
         with source.open(name) as file:
-            row = next(self._rows(file), None)
-        return (
-            isinstance(row, dict) and self._field(row, "role") is not None and self._field(row, "content") is not None
-        )
+            row, _ = next(self._rows(file), (None, b""))
+        return isinstance(row, dict) and self._fields(row).keys() >= {"role", "content"}
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with RowSorter() as sorter:
@@ -71,30 +75,36 @@ class Table:
 
     def _sort_in(self, sorter: RowSorter, name: str, file: IO[bytes], report: ImportReport) -> None:
         stem = PurePosixPath(name).stem
-        for number, row in enumerate(self._rows(file), 1):
-            where = f"{name}, row {number}"
+        for number, (row, line) in enumerate(self._rows(file), 1):
             if isinstance(row, str):
-                report.complain(where, row)
-            elif self._field(row, "role") is None or self._field(row, "content") is None:
-                missing = "role" if self._field(row, "role") is None else "content"
-                report.complain(where, f"it has no {missing}: its fields are {', '.join(row)}. Say which with --map")
+                report.complain(f"{name}, row {number}", row)
+                continue
+            fields = self._fields(row)
+            if "role" in fields and "content" in fields:
+                field = fields.get("conversation")
+                sorter.add_encoded(
+                    str((row[field] if field else None) or stem), line.removeprefix(BOM) or json.encode(row)
+                )
             else:
-                sorter.add(str(self._value(row, "conversation") or stem), row)
+                missing = "content" if "role" in fields else "role"
+                what = f"it has no {missing}: its fields are {', '.join(row)}. Say which with --map"
+                report.complain(f"{name}, row {number}", what)
 
-    def _rows(self, file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
-        """Each row, or what is wrong with it."""
+    def _rows(self, file: IO[bytes]) -> Iterator[tuple[dict[str, Any] | str, bytes]]:
+        """Each row, or what is wrong with it, and its JSON where the file has it."""
         if self.name == "csv":
-            yield from _csv_rows(file)
+            yield from ((row, b"") for row in _csv_rows(file))
             return
         for element in json_stream.lines(file):
-            yield element.value if isinstance(element.value, dict) else element.problem or "it is not an object"
+            is_row = isinstance(element.value, dict)
+            yield (element.value if is_row else element.problem or "it is not an object"), element.line
 
     def _conversation(self, id: str, rows: list[dict[str, Any]]) -> ForeignConversation:
         messages: list[ForeignMessage] = []
         before: str | None = None
         is_tree = any(self._value(row, "parent") for row in rows)
         for place, row in enumerate(rows, 1):
-            message = self._message(row, f"{place}")
+            message = self._message(row, place)
             parent = (self._value(row, "parent") or None) if is_tree else before
             messages.append(ForeignMessage(message, None if parent is None else str(parent)))
             before = message.id
@@ -108,25 +118,34 @@ class Table:
             metadata={"imported_from": self.name},
         )
 
-    def _message(self, row: dict[str, Any], id: str) -> Message:
-        role = str(self._value(row, "role")).strip().lower()
-        used = {self._field(row, name) for name in FIELDS}
+    def _message(self, row: dict[str, Any], place: int) -> Message:
+        fields = self._fields(row)
+        role = str(row[fields["role"]]).strip().lower()
+        used = fields.values()
         others = {name: value for name, value in row.items() if name not in used and value not in (None, "")}
         return Message(
             _ROLES.get(role, role),
-            self._value(row, "content"),
-            str(self._value(row, "id") or id),
+            row[fields["content"]],
+            str(self._value(row, "id") or place),
             created_at=time(self._value(row, "time")) or NOT_YET,
             metadata=others or None,
         )
 
-    def _field(self, row: Mapping[str, Any], name: str) -> str | None:
-        if name in self._map:
-            return self._map[name] if self._map[name] in row else None
-        return next((each for each in FIELDS[name] if each in row), None)
+    def _fields(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """Which field of a row is which. Most rows of a file have the same fields."""
+        names = tuple(row)
+        if names not in self._known:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            found = {name: [self._map[name]] if name in self._map else usual for name, usual in FIELDS.items()}
+            firsts = {
+                name: next((each for each in each_name if each in row), None) for name, each_name in found.items()
+            }
+            self._known[names] = {name: field for name, field in firsts.items() if field is not None}
+        return self._known[names]
 
     def _value(self, row: Mapping[str, Any], name: str) -> Any:
-        field = self._field(row, name)
+        field = self._fields(row).get(name)
         return None if field is None else row[field]
 
 

@@ -32,13 +32,13 @@ def count(value: object) -> int:
 def time(value: object) -> datetime | None:
     """Seconds or milliseconds since 1970, or ISO 8601. None for anything else, and for times that no calendar has."""
     try:
+        if type(value) is float or type(value) is int:
+            seconds = value / 1000 if value > _MILLISECONDS else value
+            return datetime.fromtimestamp(seconds, UTC) if value > 0 else None
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value) if value else None
         if isinstance(value, datetime):
             return value if value.tzinfo else value.replace(tzinfo=UTC)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-            return datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)
-        if isinstance(value, str) and value:
-            found = datetime.fromisoformat(value)
-            return found if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
         return None
     return None

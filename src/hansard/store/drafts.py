@@ -201,9 +201,22 @@ def sources(value: object) -> tuple[Source, ...]:
 
 
 def usage(value: object) -> Usage:
+    if type(value) is Usage and _is_plain_usage(value):
+        return value
     given = checks.struct(value, Usage, "usage")
     for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
         checks.count(getattr(given, name), f"usage.{name}", _MOST_TOKENS, least=0)
     if not 0 <= given.cost <= _MOST_COST:
         raise ValidationError(f"usage.cost is {given.cost}: it must be between 0 and {_MOST_COST:g}")
     return given
+
+
+def _is_plain_usage(value: Usage) -> bool:
+    """Returns whether there is nothing to convert: most usages are like this."""
+    counts = (value.input_tokens, value.output_tokens, value.cached_tokens, value.reasoning_tokens)
+    if type(value.cost) is not float or not 0 <= value.cost <= _MOST_COST:
+        return False
+    for count in counts:
+        if type(count) is not int or not 0 <= count <= _MOST_TOKENS:
+            return False
+    return value.model is None or (type(value.model) is str and value.model.isascii())

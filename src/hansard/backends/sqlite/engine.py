@@ -37,6 +37,8 @@ _MAX_BATCH = 512
 _IDLE_READERS = 4
 _IDLE_SECONDS = 0.05
 """Seconds without a write after which the index is filled."""
+_BULK_IDLE_SECONDS = 1.0
+"""The same after a bulk load: its next batch may still be read from a file."""
 _MAX_UNINDEXED = 1_000_000
 """With this many waiting messages, the index is filled although more writes are queued."""
 _BULK = 50
@@ -270,11 +272,13 @@ class SqliteEngine:
 
     def _next(self) -> list[WriteJob[Any]] | None:
         """Returns the next jobs. While there are none, fills the search index."""
+        pause = _IDLE_SECONDS if self._writer.arrived < _BULK else _BULK_IDLE_SECONDS
         while self._writer.unindexed:
             try:
-                return self._queue.get(timeout=_IDLE_SECONDS)
+                return self._queue.get(timeout=pause)
             except queue.Empty:
                 self._index(index.SHORT_PASS)
+                pause = _IDLE_SECONDS
         return self._queue.get()
 
     def _index(self, limit: int = index.PASS) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from hansard.analysis import VERSION, columns, searchable, searchable_text
+from hansard import codec
+from hansard.analysis import VERSION, columns, searchable, searchable_content, searchable_text
 from hansard.backends.shared.full_text import columns_of, owner_terms
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
@@ -112,10 +113,11 @@ def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], 
 
 @decodes
 def text_of(row: Sequence[Any]) -> str:
-    """Returns the searchable text of a message, from the columns of `tail`. Most are plain text: no decoding."""
-    *_, format, body, _, extra = row
-    is_plain = format is None and (extra is None or '"sources"' not in extra)
-    return searchable_text(body) if is_plain else searchable(rows.message_of(tuple(row), ""))
+    """Returns the searchable text of a message, from the columns of `tail`. Most have no sources: only the content."""
+    _, _, _, format, body, _, extra = row
+    if extra is not None and '"sources"' in extra:
+        return searchable(rows.message_of(tuple(row), ""))
+    return searchable_text(body) if format is None else searchable_content(codec.decode(body, f"message {row[1]!r}"))
 
 
 # Filling
@@ -134,6 +136,7 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
     tenants = {tenant: _tenant(writer, tenant) for tenant in {row[1] for row in here}}
     slots = _Slots(writer, state.lag, state.moved)
+    slots.look_up({slots.first(tenants[row[1]], row[-2]) for row in here})
     owner = lru_cache(64)(owner_terms)
     for row in sorted(here, key=itemgetter(-2)):
         _, tenant, user_id, conversation, key, *_, created_at, _ = row
@@ -164,9 +167,17 @@ class _Slots:
         self._next: dict[int, int] = {}
         """For a full slot, the first one after it that may have room."""
 
+    def first(self, tenant: int, created_at: int) -> int:
+        """Returns the slot of a time."""
+        return tenant << (_TENANT_SHIFT - _SLOT_BITS) | _slot(created_at)
+
+    def look_up(self, slots: set[int]) -> None:
+        """Finds out what is free in many slots at once."""
+        for slot, *row in self._writer.run("search_slots", codec.encode([*slots])):
+            self._free[slot] = _free_after(row)
+
     def take(self, tenant: int, created_at: int) -> int:
-        first = tenant << (_TENANT_SHIFT - _SLOT_BITS) | _slot(created_at)
-        slot = first
+        slot = first = self.first(tenant, created_at)
         while (free := self._free_in(slot))[0] > _SLOT_MASK:
             slot = self._next[first] = self._next.get(slot, slot + 1)
         number, newest = free
@@ -195,7 +206,7 @@ class _Slots:
 
 
 @decodes
-def _free_after(row: Row) -> tuple[int, int]:
+def _free_after(row: Sequence[Any]) -> tuple[int, int]:
     last, newest = row
     return (0, -_ALWAYS) if last is None else ((last & _SLOT_MASK) + 1, index(newest))
 
@@ -220,7 +231,7 @@ def narrowed(between: tuple[int, int], since: int | None, until: int | None, mov
 
 def length_of(words: str) -> int:
     """Returns the number of words in a column."""
-    return len(words.split())
+    return len(words.split()) if "  " in words else words.count(" ") + bool(words)
 
 
 def index_many(writer: SqliteWriter) -> int:

@@ -68,9 +68,11 @@ def _are_plain(writer: SqliteWriter, context: Context, entry: CachedState, appen
         if draft.given_id:
             given += 1
             ids.add(draft.message.id)
-    if given:
+    if len(ids) < given:
+        return False
+    if given and state.seq:
         writer.flush()
-        if len(ids) < given or read.find(writer.connection, entry.pk, [*ids]):
+        if read.find(writer.connection, entry.pk, [*ids]):
             return False
     digests = () if append.revive else rules.digests_to_check(context, state, append.drafts)
     return bool(append.drafts) and not (digests and any(writer.tombstone(context.tenant, each) for each in digests))

@@ -1,0 +1,54 @@
+"""Elements of a JSON array are cut at the right places, however the text looks."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from hansard.importers import json_stream
+from hansard.importers.json_stream import BLOCK, array_elements
+
+ARRAYS: dict[str, list[Any]] = {
+    "flat": [{"a": 1}, {"a": 2}, {"a": 3}],
+    "objects inside": [{"a": [{"b": 1}, {"b": 2}], "c": {"d": {}}}, {"a": [{"b": 3}, {"b": 4}]}],
+    "brackets in texts": [{"a": "}, {"}, {"a": '"}, {"'}, {"a": "\\"}, {"a": "]}["}],
+    "arrays": [[1, [2]], {"a": []}, []],
+    "across blocks": [{"a": "x" * (BLOCK // 2 - 7)}, {"a": [{"b": "}, {"}, {"c": "\\"}]}] * 5,
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("separators", [(",", ":"), (" ,\n ", " : ")], ids=["dense", "spaced"])
+def test_elements_are_those_of_the_array(name: str, separators: tuple[str, str]) -> None:
+    text = json.dumps(ARRAYS[name], separators=separators)
+    assert [each.value for each in array_elements(io.BytesIO(text.encode()))] == ARRAYS[name]
+
+
+def test_a_damaged_element_is_reported_and_the_rest_is_read() -> None:
+    found = [*array_elements(io.BytesIO(b'[{"a": 1}, {"a": tru}, {"a": [{"b": 2}, {"b": 3}]}, {"a": 4}]'))]
+    assert [each.value for each in found] == [{"a": 1}, None, {"a": [{"b": 2}, {"b": 3}]}, {"a": 4}]
+    assert [each.number for each in found if each.problem] == [2]
+
+
+def test_an_element_above_the_limit_is_not_taken() -> None:
+    text = json.dumps([{"a": "x" * 100}, {"a": "y"}, {"a": "z" * 100}])
+    found = [*array_elements(io.BytesIO(text.encode()), most_bytes=50)]
+    assert [each.value for each in found] == [None, {"a": "y"}, None]
+
+
+def test_whole_elements_are_read_without_counting_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps([{"a": [[[[]]]], "n": number} for number in range(100)])
+    steps: list[int] = []
+    brackets = json_stream._Splitter._brackets
+
+    def counted(splitter: json_stream._Splitter, block: bytes) -> Any:
+        for at in brackets(splitter, block):
+            steps.append(at)
+            yield at
+
+    monkeypatch.setattr(json_stream._Splitter, "_brackets", counted)
+    assert len([*array_elements(io.BytesIO(text.encode()))]) == 100
+    assert len(steps) < 120
