@@ -234,15 +234,15 @@ async def test_parquet_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.Mon
 # Filters
 
 
-async def test_filters_choose_whole_conversations() -> None:
+@pytest.mark.parametrize("format", ["csv", "hansard"])
+async def test_filters_choose_whole_conversations(format: str) -> None:
     now = datetime.now(UTC)
     async with connect("memory://") as store:
         await fill(store)
         await store.append("old", Message("user", "Hi", created_at=now - timedelta(days=9)))
 
         async def chosen(**filters: Any) -> set[str]:
-            data = await exported(store, "csv", **filters)
-            return {row["conversation_id"] for row in csv.DictReader(io.StringIO(data.decode(), newline=""))}
+            return _conversations_in(await exported(store, format, **filters), format)
 
         assert await chosen() == {"birds", "unanswered", "old"}
         assert await chosen(user_id="ann") == {"birds"}
@@ -262,11 +262,27 @@ async def test_filters_choose_whole_conversations() -> None:
         assert await chosen(rating=2) == await chosen(rating=1, label="bad") == set()
         with pytest.raises(ConversationNotFound):
             await chosen(conversation_ids=["missing"])
-        own = {
-            row["conversation_id"]
-            for row in csv.DictReader(io.StringIO((await exported(store.user("bob"), "csv")).decode()))
-        }
-        assert own == {"unanswered"}
+        assert _conversations_in(await exported(store.user("bob"), format), format) == {"unanswered"}
+
+
+def _conversations_in(data: bytes, format: str) -> set[str]:
+    if format == "hansard":
+        return {each["conversation"]["id"] for each in lines(data) if each.get("type") == "conversation"}
+    return {row["conversation_id"] for row in csv.DictReader(io.StringIO(data.decode(), newline=""))}
+
+
+async def test_a_filtered_export_of_our_own_has_the_records_of_its_conversations_and_comes_back() -> None:
+    async with connect("memory://") as store, connect("memory://") as other:
+        await fill(store)
+        for id in ("birds", "unanswered"):
+            await store.records.put(("notes", id), "n", {"of": id}, conversation_id=id)
+        await store.records.put(("notes",), "n", {"of": None})
+        data = await exported(store, "hansard", model="small")
+        report = await other.import_(data.splitlines())
+        assert (report.conversations, report.conflicts, report.losses) == (1, [], [])
+        assert [each.id for each in (await other.list_conversations()).items] == ["birds"]
+        assert [each.value async for each in other.records.iter(("notes",))] == [{"of": "birds"}]
+        assert len(await other.list_branches("birds")) == len(await store.list_branches("birds"))
 
 
 async def test_wrong_arguments_are_refused() -> None:
@@ -274,7 +290,7 @@ async def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(ValidationError, match="there are hansard, openai, preference"):
             await exported(store, "word")
         with pytest.raises(ValidationError, match="own format"):
-            await exported(store, "hansard", model="x")
+            await exported(store, "hansard", redact=masked)
         with pytest.raises(ValidationError, match="redact"):
             await exported(store, "csv", redact="x")
 

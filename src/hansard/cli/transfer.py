@@ -64,15 +64,16 @@ def export(
     """Write conversations, without loss or in another format.
 
     Without --as these are JSON Lines with branches, blobs, summaries and records: see docs/reference/export-format.md.
-    For training data, pages for people and tables, see docs/howto/export.md; the options from --metadata to --redact
-    are for these. --tenant and --user choose whose. A file is created only when it is complete.
+    For training data, pages for people and tables, see docs/howto/export.md; --redact is for these.
+    --tenant and --user choose whose. A file is created only when it is complete.
     """
     from hansard.exporters import ExportReport
 
     chosen = list(ids) or None
     report = ExportReport() if format != "hansard" else None
     with context.open() as store:
-        total = None if chosen or agent or context.user or report else store.stats().messages
+        filters = (chosen, agent, context.user, metadata, since, until, model, label, rating, report)
+        total = None if any(each is not None for each in filters) else store.stats().messages
         pieces = store.export(
             conversation_ids=chosen,
             agent_id=agent,

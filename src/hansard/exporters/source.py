@@ -3,52 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import AsyncIterator
 
-from msgspec import Struct, structs
-
-from hansard.contract.types import Image, Row
+from hansard.contract.types import Image
 from hansard.exporters.exporter import Exporter, TreeMessage
 from hansard.exporters.redaction import Redaction
 from hansard.exporters.report import ExportReport
 from hansard.model import Conversation, Message
 from hansard.store import Store, read_query
-from hansard.transfer.export import Choice, Numbered, TransferSource
+from hansard.transfer.export import Numbered, TransferSource
+from hansard.transfer.selection import Selection
 
 PIECE = 64 << 10
 """Bytes of a piece of the file: writers yield smaller ones."""
-
-
-class Selection(Struct, frozen=True):
-    """The checked filters of an export. A conversation is exported whole, or not at all."""
-
-    choice: Choice = Choice()
-    metadata: Mapping[str, Any] = {}
-    since: datetime | None = None
-    until: datetime | None = None
-    model: str | None = None
-    label: str | None = None
-    rating: float | None = None
-
-    def accepts(self, conversation: Conversation) -> bool:
-        at = conversation.last_message_at or conversation.created_at
-        return (
-            (self.since is None or at >= self.since)
-            and (self.until is None or at < self.until)
-            and (self.label is None or self.label in conversation.labels)
-            and all(conversation.metadata.get(name, _MISSING) == value for name, value in self.metadata.items())
-        )
-
-    def without(self, rows: Sequence[Row]) -> Selection:
-        """The selection without what these messages fulfil."""
-        is_model = any(row.message.usage is not None and row.message.usage.model == self.model for row in rows)
-        is_rated = any(rating.value == self.rating for row in rows for rating in row.message.ratings)
-        return structs.replace(self, model=None if is_model else self.model, rating=None if is_rated else self.rating)
-
-
-_MISSING = object()
 
 
 async def export(
@@ -83,7 +50,7 @@ class _Source:
             if found is None or not self._selection.accepts(found.image.conversation):
                 continue
             conversation = SourceConversation(self._store, self._transfer, found, self._redaction)
-            if await conversation.has(self._selection):
+            if await self._selection.finds(self._transfer.rows(found)):
                 yield conversation
 
 
@@ -100,16 +67,6 @@ class SourceConversation:
     def conversation(self) -> Conversation:
         found = self._found.image.conversation
         return found if self._redaction is None else self._redaction.conversation(found)
-
-    async def has(self, selection: Selection) -> bool:
-        """Whether there are messages of the model and with the rating that are selected."""
-        if selection.model is None and selection.rating is None:
-            return True
-        async for rows in self._transfer.rows(self._found):
-            selection = selection.without(rows)
-            if selection.model is None and selection.rating is None:
-                return True
-        return False
 
     async def line(self) -> AsyncIterator[Message]:
         found = self._found.image.conversation

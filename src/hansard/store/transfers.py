@@ -15,9 +15,8 @@ from hansard.store.core import StorePart, View
 if TYPE_CHECKING:
     from hansard.exporters.redaction import Redact
     from hansard.exporters.report import ExportReport
-    from hansard.exporters.source import Selection
-    from hansard.transfer.export import Choice
     from hansard.transfer.format import Lines
+    from hansard.transfer.selection import Choice, Selection
     from hansard.transfer.target import TransferTarget
 
 
@@ -46,27 +45,28 @@ class TransferMethods(StorePart):
         - `conversation_ids`: only these conversations.
         - `user_id`, `agent_id`: only conversations of this owner, of this agent.
         - `format`: `"openai"`, `"preference"`, `"sharegpt"`, `"chatml"`, `"markdown"`, `"html"`, `"csv"`, `"parquet"`,
-          `"chatgpt"`, `"librechat"` or that of a plugin. The arguments below are only for these.
+          `"chatgpt"`, `"librechat"` or that of a plugin.
         - `metadata`: only conversations whose metadata has these keys with equal values.
         - `since`, `until`: only conversations whose last message is not older, or is older; a time or an age.
         - `model`: only conversations in which this model answered.
         - `label`: only conversations that have this label themselves.
         - `rating`: only conversations with a message that somebody rated with this value.
-        - `redact`: a function that every text passes through; native content and media are left out.
-        - `report`: is filled with what was written, and with what the format cannot represent.
+        - `redact`: a function that every text passes through; native content and media are left out. Only for other
+          formats.
+        - `report`: is filled with what was written, and with what the format cannot represent. Only for other formats.
         """
         choice = self._choice(conversation_ids, user_id, agent_id)
+        selection = self._selection(
+            choice, metadata=metadata, since=since, until=until, model=model, label=label, rating=rating
+        )
         if checks.text(format, "format") != "hansard":
-            selection = self._selection(
-                choice, metadata=metadata, since=since, until=until, model=model, label=label, rating=rating
-            )
             pieces = self._export_foreign(format, selection, redact, report)
-        elif any(each is not None for each in (metadata, since, until, model, label, rating, redact, report)):
-            raise ValidationError("Hansard's own format is exported whole: leave the other filters and redact out")
+        elif redact is not None or report is not None:
+            raise ValidationError("Hansard's own format loses nothing: leave redact and report out")
         else:
             from hansard.transfer.export import export
 
-            pieces = export(self._view, choice)
+            pieces = export(self._view, selection)
         async for piece in pieces:
             yield piece
 
@@ -81,7 +81,7 @@ class TransferMethods(StorePart):
         label: str | None,
         rating: float | None,
     ) -> Selection:
-        from hansard.exporters.source import Selection
+        from hansard.transfer.selection import Selection
 
         now = self._view.clock()
         return Selection(
@@ -163,7 +163,7 @@ class TransferMethods(StorePart):
     def _choice(
         self, conversation_ids: Iterable[str | int] | None, user_id: str | int | None, agent_id: str | int | None
     ) -> Choice:
-        from hansard.transfer.export import Choice
+        from hansard.transfer.selection import Choice
 
         checks.only_one(conversation_ids=conversation_ids, user_id=user_id)
         checks.only_one(conversation_ids=conversation_ids, agent_id=agent_id)
@@ -202,7 +202,7 @@ async def copy_tenants(
 ) -> Report:
     """Copies each tenant into the tenant of the same name."""
     from hansard.transfer.copy import copy
-    from hansard.transfer.export import Choice
+    from hansard.transfer.selection import Choice
 
     report = Report()
     theirs = _view_of(other)

@@ -6,7 +6,8 @@ from hansard.errors import ValidationError
 from hansard.model import Report
 from hansard.store.core import View
 from hansard.transfer.conversation_import import ConversationImport
-from hansard.transfer.export import Choice, Numbered, TransferSource
+from hansard.transfer.export import Numbered, TransferSource
+from hansard.transfer.selection import Choice
 from hansard.transfer.target import TransferTarget, put_records
 
 _PASSES = 3

@@ -28,20 +28,22 @@ from hansard.transfer.format import (
     message_lines,
     record_line,
 )
+from hansard.transfer.selection import Choice, Selection
 from hansard.version import VERSION
 
 
-async def export(view: View, choice: Choice) -> AsyncIterator[bytes]:
+async def export(view: View, selection: Selection) -> AsyncIterator[bytes]:
     """Yields the lines of an export, each with its line end."""
-    async for block in Export(view, choice).blocks():
+    async for block in Export(view, selection).blocks():
         for line in block:
             yield line + b"\n"
 
 
 class Export:
-    def __init__(self, view: View, choice: Choice) -> None:
+    def __init__(self, view: View, selection: Selection) -> None:
         self._view = view
-        self._source = TransferSource(view, choice)
+        self._selection = selection
+        self._source = TransferSource(view, selection.choice)
         self._checksum = Checksum()
         self._written_blobs: set[bytes] = set()
         self._total = EofLine()
@@ -49,6 +51,8 @@ class Export:
     async def blocks(self) -> AsyncIterator[Sequence[bytes]]:
         await self._source.check()
         yield [encode(self._header())]
+        if self._selection.has_filters:
+            self._source.select_none()
         async for id in self._source.conversations():
             async for block in self._conversation(id):
                 yield block
@@ -66,7 +70,11 @@ class Export:
         found = await self._source.image(id)
         if found is None:
             return  # deleted since it was listed
-        image = found.image
+        image, selection = found.image, self._selection
+        if selection.has_filters:
+            if not (selection.accepts(image.conversation) and await selection.finds(self._source.rows(found))):
+                return
+            self._source.select(id)
         yield self._with_checksum([ConversationLine(image.conversation, image.seq, image.branches)])
         count = 0
         async for rows in self._source.rows(found):
@@ -137,24 +145,22 @@ def _checked_last(rows: Sequence[Row], after: int, id: str) -> int:
     return after
 
 
-class Choice(Struct, frozen=True):
-    """The checked selection of conversations. For records, see `TransferSource.records`."""
-
-    conversation_ids: tuple[str, ...] | None = None
-    user_id: str | None = None
-    agent_id: str | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        return self.conversation_ids is None and self.user_id is None and self.agent_id is None
-
-
 class TransferSource:
     def __init__(self, view: View, choice: Choice) -> None:
         self._view = view
         self._backend = view.backend
         self._choice = choice
         self._ids = frozenset(choice.conversation_ids or ())
+        self._selected: set[int] | None = None
+        """The hashes of the conversations whose records are wanted; None for all of the choice."""
+
+    def select_none(self) -> None:
+        """Leaves all records out but those of conversations that are selected from now on."""
+        self._selected = set()
+
+    def select(self, id: str) -> None:
+        if self._selected is not None:
+            self._selected.add(hash(id))
 
     async def check(self) -> None:
         """Checks that conversations that were requested by id exist."""
@@ -229,7 +235,8 @@ class TransferSource:
     async def records(self) -> AsyncIterator[tuple[str | None, list[Record]]]:
         """Yields records, with the user who owns them.
 
-        All of them; or, for a selection, those that belong to its conversations, and the selected user's own.
+        All of them; or, for a choice, those that belong to its conversations, and the chosen user's own. With filters,
+        only those of the selected conversations.
         """
         if not self._backend.capabilities.records:
             return
@@ -258,6 +265,8 @@ class TransferSource:
 
     async def _is_chosen(self, owner: str | None, record: Record) -> bool:
         choice = self._choice
+        if self._selected is not None:
+            return record.conversation_id is not None and hash(record.conversation_id) in self._selected
         if choice.is_everything or (owner is not None and owner == choice.user_id and choice.agent_id is None):
             return True
         id = record.conversation_id

@@ -58,7 +58,7 @@ class PurgeBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Without `format`, the export format. The parameters after it are only for other formats."""
+    """Without `format`, the export format. The parameters after it choose conversations."""
 
     conversation_ids: list[Id] | None = None
     user_id: Id | None = None
