@@ -305,7 +305,9 @@ def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
 
 def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_GRACE", 0.1)
-    worker = supervisor.Worker(supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", Settings(drain_seconds=0), "info"))
+    worker = supervisor.Worker(
+        supervisor.WorkerTask(f"sqlite:///{tmp_path}/made.db", Settings(drain_seconds=0), "info")
+    )
     worker.end()
     assert worker.process.returncode == -signal.SIGKILL
 
