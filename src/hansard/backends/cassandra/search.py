@@ -421,7 +421,7 @@ class CassandraPostings:
                 found += [(each, message) for message in await view.messages_of(wanted)]
         return [each for each in found if rules.is_wanted(each[1], search.wanted)]
 
-    async def positions(self, keys: Collection[int]) -> dict[int, Position]:
+    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
         return {key: self.entries[key].position for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:
