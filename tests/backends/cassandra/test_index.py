@@ -14,7 +14,7 @@ import hansard
 from hansard.backends.cassandra import CassandraBackend, search
 from hansard.backends.cassandra.changes import Change
 from hansard.backends.cassandra.connection import Link, Statement
-from hansard.backends.cassandra.rows import IndexState
+from hansard.backends.cassandra.rows import IndexProgress
 from hansard.testing.clock import Clock
 from hansard.testing.contract.judged import CORPUS, QUERIES
 
@@ -185,7 +185,7 @@ def test_a_store_without_an_index_is_indexed_by_its_first_search(url: str, monke
         backend = await _open(url)
         async with hansard.Store(backend) as store:
             with monkeypatch.context() as patch:
-                patch.setattr(Change, "_index", lambda *_: IndexState())
+                patch.setattr(Change, "_index", lambda *_: IndexProgress())
                 for number in range(3):
                     await store.append_message(f"c{number}", "user", "some words", user_id="ann")
             assert await backend.storage.indexer.unindexed("default", None) == []

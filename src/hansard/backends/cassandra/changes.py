@@ -11,7 +11,7 @@ from hansard import rules
 from hansard.backends.cassandra import effects, index, rows, uploads
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.read import Name
-from hansard.backends.cassandra.rows import CassandraMessage, Head, IndexState, RowKey
+from hansard.backends.cassandra.rows import CassandraMessage, Head, IndexProgress, RowKey
 from hansard.backends.cassandra.write import Write
 from hansard.backends.shared import documents, lists
 from hansard.contract.storage import Changes, Update
@@ -224,17 +224,17 @@ class Change:
             # A sweep removes the head of the deleted conversation.
             self._follows.due.append((to_micros(self._context.now + rules.TOMBSTONE_LIFE), "tombstone", self._name[1]))
 
-    def _index(self, changes: Changes) -> IndexState:
+    def _index(self, changes: Changes) -> IndexProgress:
         """Deletes the rows of a conversation that is wiped or changes its owner, and lists one with new messages."""
         before, after = self._before, changes.state
-        state, owner = before.index if before else IndexState(), index.owner_of(before)
+        state, owner = before.index if before else IndexProgress(), index.owner_of(before)
         has_moved = after is None or (after.conversation.user_id or "") != owner
         if changes.wipes != "nothing" or has_moved:
             self._follows.unindexed += [(owner, state.months)] if state.months else []
-            state = IndexState(is_listed=state.is_listed)
+            state = IndexProgress(is_listed=state.is_listed)
         if has_moved and state.is_listed:
             self._follows.unlisted.append(owner)
-            state = IndexState()
+            state = IndexProgress()
         if after is not None and after.seq > state.upto and after.conversation.message_count and not state.is_listed:
             self._follows.listed.append(after.conversation.user_id or "")
             state = structs.replace(state, is_listed=True)

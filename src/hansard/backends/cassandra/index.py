@@ -28,7 +28,7 @@ from hansard.analysis import GAP, VERSION, columns, searchable
 from hansard.backends.cassandra import effects, read, rows
 from hansard.backends.cassandra.connection import Link, Statement
 from hansard.backends.cassandra.read import ConversationView, Name
-from hansard.backends.cassandra.rows import Head, IndexState
+from hansard.backends.cassandra.rows import Head, IndexProgress
 from hansard.cache import Cache
 from hansard.contract.types import Row
 from hansard.executor import run_in_thread
@@ -232,7 +232,7 @@ class Indexer:
                 return found
         return None
 
-    async def _swap(self, name: Name, head: Head, index: IndexState) -> Head | None:
+    async def _swap(self, name: Name, head: Head, index: IndexProgress) -> Head | None:
         n, recent = rows.following(head)
         after = structs.replace(head, n=n, recent=recent, index=index)
         self._heads.pop(name)

@@ -61,7 +61,7 @@ class Sum(Struct, array_like=True, frozen=True):
     row: UsageRow
 
 
-class IndexState(Struct, array_like=True, frozen=True):
+class IndexProgress(Struct, array_like=True, frozen=True):
     """How far the search index is: see `index.py`."""
 
     upto: int = 0
@@ -93,7 +93,7 @@ class Head(Struct, omit_defaults=True, frozen=True):
     sums: list[Sum] = []
     """The newest sums. A sum that is not here begins again."""
     has_tombstones: bool = False
-    index: IndexState = IndexState()
+    index: IndexProgress = IndexProgress()
 
     @property
     def stamp(self) -> str:
