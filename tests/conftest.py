@@ -54,10 +54,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out tests of the contract that prove nothing new on their backend."""
+    """Leaves out tests of the contract that prove nothing new on their backend, and puts the longest tests first.
+
+    Those have a timeout of their own. If one came last, the other processes of a run would wait for it.
+    """
     chosen = {item: tiers.runs(item) for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not chosen[item]])
-    items[:] = [item for item in items if chosen[item]]
+    items[:] = sorted((item for item in items if chosen[item]), key=lambda item: not item.get_closest_marker("timeout"))
 
 
 @pytest.hookimpl(trylast=True)
