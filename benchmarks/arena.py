@@ -31,6 +31,8 @@ class Options:
     """The URL of our stores; `{path}` is replaced by a new file name for each."""
     folder: str | None = None
     """The folder for the files of all contenders; None for the system's temporary folder."""
+    sizes: tuple[int, ...] = ()
+    """How many messages the stores of `growth` have, the smallest first; none for the usual sizes."""
 
 
 class Arena:

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.page:
         arguments.page.write_text(table.page(), encoding="utf-8")
         return 0
-    options = Options(quick=arguments.quick, url=arguments.url, folder=arguments.folder)
+    options = Options(quick=arguments.quick, url=arguments.url, folder=arguments.folder, sizes=arguments.sizes)
     roster = Roster(with_peers=arguments.peers, engine=engine_of(options.url))
     report = run(arguments.scenarios or list(SCENARIOS), options, roster)
     print(f"\n{table.text(report)}")
@@ -68,9 +68,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", action=argparse.BooleanOptionalAction, default=True, help="run the peers that are installed")
     add("--url", default=DEFAULT_URL, help="the store to measure; {path} is a fresh file name (%(default)s)")
     add("--folder", help="the folder for all stores: use a real disk, else syncing costs nothing")
+    add(
+        "--sizes", type=_sizes, default=(), metavar="N,N", help="the messages in the stores of `growth`, smallest first"
+    )
     add("--table", type=Path, metavar="FILE", help="only print the table of that result, as Markdown")
     add("--page", type=Path, metavar="PAGE", help="only write the page of all results that are kept")
     return parser
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(each) for each in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not numbers with commas between them") from error
+    return tuple(sorted(sizes))
 
 
 def _scenario(name: str) -> str:
