@@ -357,6 +357,38 @@ def test_filters_with_counts_follow_the_address(site: Site, visitor: Visitor) ->
     page.wait_for_url("**/c/c2*")
 
 
+def test_search_opens_from_anywhere(site: Site, visitor: Visitor) -> None:
+    site.store.append("a/b", [Message("user", "about <b>lighthouses</b>", id="m1")], title="First")
+    page = visitor.open(site.api.address, "/c/a%2Fb")
+    page.keyboard.press("Control+k")
+    box = page.locator("#palette input")
+    expect(box).to_be_focused()
+    box.press_sequentially("lighthouses")
+    expect(page.locator("#palette mark")).to_have_text("lighthouses")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#palette a.row")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+    page.locator(".write textarea").press("Meta+k")
+    expect(box).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/c/a%2Fb?at=m1#m1")
+    page.keyboard.press("Control+k")
+    box.fill("ferries when?")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=ferries*")
+
+
+def test_search_from_anywhere_says_when_the_server_is_gone(site: Site, visitor: Visitor) -> None:
+    visitor.expected = ("502", "hansard:")
+    page = visitor.open(site.api.address, "/conversations")
+    page.route("**/search*", lambda route: route.fulfill(status=502))
+    page.keyboard.press("Control+k")
+    page.locator("#palette input").fill("x")
+    expect(page.locator("#palette .problem")).to_have_text("The server does not answer.")
+
+
 # A conversation
 
 

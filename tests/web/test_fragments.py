@@ -13,7 +13,8 @@ from hansard import Message
 from hansard.formats import read
 from hansard.model import Conversation, Participant, Source, Usage
 from hansard.rendering import highlight
-from hansard.server.web import content, fragments, markup, transcript
+from hansard.search.hits import Hit, Passage
+from hansard.server.web import content, fragments, markup, search_hit, transcript
 from hansard.server.web.transcript import TranscriptContext
 
 NASTY = "\"'><script>x</script>&lt;"
@@ -68,7 +69,10 @@ def test_no_field_of_a_message_or_a_block_can_be_a_tag() -> None:
     assert tree.one("article")["aria-label"] == NASTY
     assert tree.text.count(NASTY) >= 20
 
-    hit = parse(fragments.hit(msgspec.structs.replace(message, conversation_id=NASTY), who, NASTY, "", NASTY))
+    found = msgspec.structs.replace(message, conversation_id=NASTY, content=NASTY)
+    about = Conversation(NASTY, user_id=NASTY, agent_id=NASTY)
+    passage = Passage((found, msgspec.structs.replace(found, id="other")), (found.id,))
+    hit = parse(search_hit.render(Hit(about, found, query=NASTY, passages=(passage,)), NASTY, "./"))
     assert not hit.all("script")
     assert hit.one(cls="row-title").text == NASTY
 

@@ -12,6 +12,8 @@ from tests.web.kit import Page, Site, sited
 from hansard import Message, Usage
 from hansard.server.settings import Settings
 
+HOSTILE = '"><img src=x onerror=alert(1)>'
+
 
 def titles(page: Page) -> list[str]:
     return [each.words for each in page.tree.all("span", "row-title")]
@@ -198,7 +200,7 @@ def test_search_highlights_the_matches(sample: Site) -> None:
     hits = [row["href"] for row in page.tree.all("a", "row") if "A late parcel for Tromsø" in row.words]
     there = sample.get("/" + hits[0].removeprefix("./").partition("#")[0])
     # Results of tools are shown with their calls.
-    assert {hit.partition("#m")[2] for hit in hits} & {each["data-seq"] for each in there.messages()}
+    assert hits[0].partition("#")[2] in {each["id"] for each in there.tree.walk()}
 
 
 def test_search_orders_filters_and_pages(site: Site) -> None:
@@ -225,6 +227,47 @@ def test_search_orders_filters_and_pages(site: Site) -> None:
     assert len(titles(site.get("/search?q=lantern+zebra"))) == 20
     assert len(titles(site.get("/search?q=lantern+zebra&match=any"))) == 20
     assert titles(site.get("/search")) == []
+
+
+def test_a_hit_shows_the_messages_around_it(site: Site) -> None:
+    said = ["Where is my order?", "It left the harbour on Monday.", "Thank you **so** much."]
+    site.store.append("c", [Message("user" if at % 2 == 0 else "assistant", each) for at, each in enumerate(said)])
+    row = site.get("/search?q=harbour").tree.one("a", "row")
+    assert [each.words for each in row.all("span", "around")] == ["User Where is my order?", "User Thank you so much."]
+    assert row.one("span", "whole").words == "Assistant It left the harbour on Monday."
+    assert row["href"].endswith("#m2")
+    question = site.get("/search", params={"q": "When did it leave the harbour?"})
+    assert question.tree.one("a", "row")["href"] == row["href"]
+
+
+def test_a_question_about_a_time_searches_that_time(site: Site) -> None:
+    now = datetime.now(UTC)
+    for days in (1, 200):
+        old = now - timedelta(days=days)
+        site.store.append(f"c{days}", [Message("user", "The lantern is lit", created_at=old)], title=f"c{days}")
+    page = site.get("/search", params={"q": "lantern in the last 3 days"})
+    assert titles(page) == ["c1"]
+    assert "Only messages of this time:" in page
+    assert sorted(titles(site.get("/search?q=lantern"))) == ["c1", "c200"]
+
+
+def test_a_search_has_filters_with_counts(site: Site) -> None:
+    for number in range(3):
+        user = "ann" if number else HOSTILE
+        site.store.append(f"c{number}", [Message("user", "a lantern")], user_id=user, title=f"T{number}")
+    site.store.add_label("c2", "bug")
+    page = site.get("/search-filters?q=lantern")
+    counts = {each.words: each["href"] for each in page.tree.all("a", "facet")}
+    assert {"ann 2", "user 3", "bug 1", "T2 1", f"{HOSTILE} 1"} <= counts.keys()
+    assert not page.tree.all("img")
+    found = site.get("/" + counts["bug 1"].removeprefix("./"))
+    assert titles(found) == ["T2"]
+    assert found.tree.one("a", "chip-link").words == "Label bug ×"
+    hostile = site.get("/" + counts[f"{HOSTILE} 1"].removeprefix("./"))
+    assert titles(hostile) == ["T0"]
+    assert not hostile.tree.all("img")
+    assert site.get("/search-filters").status == 200
+    assert site.get("/search-filters?q=x&since=tomorrow").status == 400
 
 
 def test_search_includes_other_branches_on_request(sample: Site) -> None:

@@ -74,6 +74,7 @@ async def see_facets(request: ListRequest) -> HttpResponse:
         "facets": conversation_facets.facets(request.query, wanted, facts),
         "counted": len(matches.found) if matches.has_more else len(wanted),
         "has_more": matches.has_more,
+        "place": "conversations",
     }
     if request.wants_fragment:
         return request.render_fragment("facets.html", **values)

@@ -36,21 +36,6 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
-# Search hits
-
-
-def hit(message: Message, who: Speaker, title: str, snippet: str, home: str) -> str:
-    """Renders a search hit. `snippet` is HTML."""
-    to = escape(f"{home}c/{segment(message.conversation_id)}{query(at=message.id)}#m{message.seq}")
-    return (
-        f'<li><a class="row" href="{to}">\n'
-        f'<span class="row-head"><span class="row-title" dir="auto">{escape(title)}</span>'
-        f'<span class="row-time">{time(message.created_at)}</span></span>\n'
-        f'<span class="row-text whole" dir="auto"><span class="name">{escape(who.name)}</span> {snippet}</span>\n'
-        "</a></li>\n"
-    )
-
-
 # Messages
 
 

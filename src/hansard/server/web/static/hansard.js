@@ -470,6 +470,50 @@
     button.addEventListener("click", recolour);
   }
 
+  // Search from anywhere: Ctrl-K or ⌘K
+
+  const palette = $("#palette");
+  if (palette) {
+    const box = $("input", palette), form = $("form", palette), found = $(".palette-found", palette);
+    let timer = 0, going = null;
+    if (/Mac|iPhone|iPad/.test(navigator.platform)) all(".find kbd").forEach((each) => { each.textContent = "⌘K"; });
+    const look = async () => {
+      going?.abort();
+      if (!box.value.trim()) return found.replaceChildren();
+      going = new AbortController();
+      const url = new URL(`${form.action}?${new URLSearchParams({ q: box.value })}`);
+      try {
+        const made = await piece(url, going.signal);
+        // Links of a piece are relative to its own address, which may have another depth than this page.
+        for (const each of all("a[href]", made)) each.href = new URL(each.getAttribute("href"), url);
+        made.querySelector(".rows")?.removeAttribute("data-walk");
+        found.replaceChildren(made);
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        const problem = document.createElement("p");
+        problem.className = "problem";
+        problem.textContent = say("The server does not answer.");
+        found.replaceChildren(problem);
+        quietly(error);
+      }
+    };
+    box.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 200); });
+    palette.addEventListener("click", (event) => { if (event.target === palette) palette.close(); });
+    palette.addEventListener("keydown", (event) => {
+      if (!["ArrowDown", "ArrowUp"].includes(event.key)) return;
+      event.preventDefault();
+      const stops = [box, ...all("a.row", found)], at = stops.indexOf(document.activeElement);
+      stops[Math.min(stops.length - 1, Math.max(0, at + (event.key === "ArrowDown" ? 1 : -1)))].focus();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+      event.preventDefault();
+      if (palette.open) return palette.close();
+      palette.showModal();
+      box.select();
+    });
+  }
+
   // The keyboard
 
   const home = $(".brand")?.href ?? location.href;
