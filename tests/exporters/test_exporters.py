@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -311,11 +312,18 @@ async def test_redaction_reaches_every_text(format: str) -> None:
         await store.add_label("birds", "heron")
         await store.add_label("birds", "heron", message_id="a2")
         await store.append_message("birds", "assistant", {"odd": ["heron"]}, format="json")
-        text = (await exported(store, format, redact=masked)).decode()
+        text = _text_of(await exported(store, format, redact=masked))
     assert "heron" not in text.lower()
     assert "ann" not in text.lower().replace("channel", "")
     assert "[bird]" in text
     assert PNG not in text
+
+
+def _text_of(data: bytes) -> str:
+    if not data.startswith(b"PK"):
+        return data.decode()
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        return "".join(name + file.read(name).decode() for name in file.namelist())
 
 
 async def test_a_redaction_that_fails_stops_the_export() -> None:
@@ -456,12 +464,53 @@ async def test_what_was_written_here_moves_to_chatgpt_and_back(tmp_path: Path) -
         report = ExportReport()
         path = tmp_path / "conversations.json"
         path.write_bytes(await exported(store, "chatgpt", report, conversation_ids=["birds"]))
-        assert list(report.losses) == ["attachment, which conversations.json cannot hold"]
+        assert list(report.losses) == ["attachment: write it with --as chatgpt-zip"]
         assert (await imported(other, path)).problems == []
         found = [(each.id, each.role, each.text) async for each in other.iter_messages("birds")]
         assert [id for id, *_ in found] == ["s", "u1", "a1.1", "a1", "r1", "a2", "u2", "a3b"]
         assert found[4] == ("r1", "tool", "It fishes.")
         assert len(await other.list_branches("birds")) == 3
+
+
+def _attached(name: str | None) -> list[dict[str, Any]]:
+    named = {} if name is None else {"name": name}
+    return [
+        {"type": "text", "text": "Look:"},
+        {"type": "image", "media_type": "image/png", "data": PNG, **named},
+        {"type": "document", "media_type": "application/x-odd", "data": "AAECAw==", "name": "../../odd name.json"},
+    ]
+
+
+@pytest.mark.parametrize("format", ["chatgpt-zip", "librechat-zip"])
+async def test_attachments_move_to_other_programs_and_back(format: str, tmp_path: Path) -> None:
+    async with connect("memory://") as store, connect("memory://") as other:
+        for number, name in enumerate((None, "heron.png")):
+            asked = Message("user", _attached(name), id=f"u{number}", format="parts")
+            await store.append(f"c{number}", [asked, Message("assistant", "A heron.", id=f"a{number}")])
+        report = ExportReport()
+        data = await exported(store, format, report)
+        assert report.losses == {}
+        (tmp_path / "export.zip").write_bytes(data)
+        found = await imported(other, tmp_path / "export.zip")
+        assert (found.problems, found.losses, found.attachments) == ([], {}, 4)
+        for number, name in enumerate((None, "heron.png")):
+            assert (await other.get_message(f"c{number}", f"u{number}")).content == _attached(name)
+        assert await everything(other) == await everything(store)
+        assert await exported(other, format) == data
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        names = file.namelist()
+        assert len(names) == 3, "equal attachments are written once"
+        assert not any(".." in Path(name).parts or "/" in name.removeprefix("files/") for name in names)
+
+
+async def test_an_attachment_that_is_only_a_link_is_reported() -> None:
+    link = [{"type": "image", "url": "https://example.org/heron.png"}, {"type": "text", "text": "This"}]
+    async with connect("memory://") as store:
+        await store.append("c", Message("user", link, id="u", format="parts"))
+        for format in ("chatgpt-zip", "librechat-zip"):
+            report = ExportReport()
+            assert "This" in _text_of(await exported(store, format, report))
+            assert [found.example for found in report.losses.values()] == ["u"]
 
 
 async def test_memory_is_bounded_by_pieces() -> None:

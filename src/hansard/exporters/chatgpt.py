@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from hansard import formats
+from hansard.exporters.archive import Archive
 from hansard.exporters.exporter import ExportedConversation, TreeMessage
 from hansard.exporters.json_array import json_array
 from hansard.exporters.report import ExportReport
@@ -31,13 +32,28 @@ class ChatGptExporter:
     async def write(
         self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
     ) -> AsyncIterator[bytes]:
-        async for piece in json_array(_objects(conversations, report)):
+        async for piece in json_array(_objects(conversations, report, None)):
             yield piece
 
 
-async def _objects(conversations: AsyncIterator[ExportedConversation], report: ExportReport) -> AsyncIterator[Body]:
+class ChatGptZipExporter:
+    name = "chatgpt-zip"
+    title = "ChatGPT's zip file: conversations.json and attachments"
+    media_type = "application/zip"
+
+    async def write(
+        self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
+    ) -> AsyncIterator[bytes]:
+        archive = Archive("conversations.json")
+        async for piece in archive.with_text(json_array(_objects(conversations, report, archive))):
+            yield piece
+
+
+async def _objects(
+    conversations: AsyncIterator[ExportedConversation], report: ExportReport, archive: Archive | None
+) -> AsyncIterator[Body]:
     async for each in conversations:
-        tree = _Tree(report)
+        tree = _Tree(report, archive)
         count = 0
         async for given in each.tree():
             tree.add(given)
@@ -63,8 +79,9 @@ def _conversation(given: Conversation, mapping: Body, current: str) -> Body:
 
 
 class _Tree:
-    def __init__(self, report: ExportReport) -> None:
+    def __init__(self, report: ExportReport, archive: Archive | None) -> None:
         self._report = report
+        self._archive = archive
         self.mapping: Body = {ROOT: _node(ROOT, None, None)}
         self._calls: dict[str, tuple[str, str]] = {}
         """The node and the tool of each call, by its id."""
@@ -76,24 +93,47 @@ class _Tree:
             id = given.message.id if number == len(bodies) else f"{given.message.id}.{number}"
             if call := body.pop("call", None):
                 self._calls[call] = (id, body["recipient"])
-            self.mapping[id] = _node(id, parent, _shared(given.message) | {"id": id} | body)
+            shared = _shared(given.message)
+            shared["metadata"] |= body.pop("metadata", {})
+            self.mapping[id] = _node(id, parent, shared | {"id": id} | body)
             self.mapping[parent]["children"].append(id)
             parent = id
 
     def _bodies(self, message: Message) -> Iterator[Body]:
         """What is special about each node of a message."""
         role = _ROLES.get(message.role, "tool")
-        texts: list[str] = []
+        said: list[str | parts.Media] = []
         for part in formats.read(message).parts:
             if isinstance(part, parts.Text | parts.Refusal | parts.Document) and part.text is not None:
-                texts.append(part.text)
+                said.append(part.text)
+            elif isinstance(part, parts.Media) and self._archive is not None:
+                said.append(part)
             elif (body := self._other(part, message)) is not None:
-                if texts:
-                    yield _text(texts, role)
-                    texts = []
+                if said:
+                    yield self._said(said, role, message)
+                    said = []
                 yield body
-        if texts:
-            yield _text(texts, role)
+        if said:
+            yield self._said(said, role, message)
+
+    def _said(self, said: list[str | parts.Media], role: str, message: Message) -> Body:
+        """Texts, with the attachments between them if they are written."""
+        attachments: list[Body] = []
+        pieces: list[Any] = []
+        for each in said:
+            if isinstance(each, str):
+                pieces.append(each)
+            elif self._archive is None or (id := self._archive.add(each)) is None:
+                self._report.lose("attachment without its bytes", message.id)
+            else:
+                kind = {parts.ImagePart: "image", parts.Audio: "audio"}.get(type(each), "file")
+                pieces.append({"content_type": f"{kind}_asset_pointer", "asset_pointer": f"file-service://{id}"})
+                named = {"id": id, "name": each.name, "mime_type": each.media_type}
+                attachments.append({name: value for name, value in named.items() if value is not None})
+        if not attachments:
+            return _text(pieces, role)
+        content = {"content_type": "multimodal_text", "parts": pieces}
+        return {"author": _author(role), "content": content, "metadata": {"attachments": attachments}}
 
     def _other(self, part: parts.AnyPart, message: Message) -> Body | None:
         match part:
@@ -109,7 +149,7 @@ class _Tree:
                 name = part.name or self._calls.get(part.id, ("", None))[1] or (message.metadata or {}).get("tool")
                 return _text([parts.result_text(part)], "tool") | {"author": _author("tool", name)}
             case parts.Media():
-                self._report.lose("attachment, which conversations.json cannot hold", message.id)
+                self._report.lose("attachment: write it with --as chatgpt-zip", message.id)
             case _:
                 self._report.lose("content of an unknown kind", message.id)
         return None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hansard import formats
+from hansard.exporters.archive import Archive
 from hansard.exporters.exporter import ExportedConversation, TreeMessage
 from hansard.exporters.json_array import json_array
 from hansard.exporters.report import ExportReport
@@ -33,14 +34,31 @@ class LibreChatExporter:
     async def write(
         self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
     ) -> AsyncIterator[bytes]:
-        objects = _objects(conversations, report)
-        first = await anext(objects, None)
-        second = await anext(objects, None)
-        if first is not None and second is None:
-            yield msgspec.json.encode(first) + b"\n"
-            return
-        async for piece in json_array(_chained(first, second, objects)):
+        async for piece in _text(_objects(conversations, report, None)):
             yield piece
+
+
+class LibreChatZipExporter:
+    name = "librechat-zip"
+    title = "LibreChat conversation with its attachments, a zip file that Hansard imports"
+    media_type = "application/zip"
+
+    async def write(
+        self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
+    ) -> AsyncIterator[bytes]:
+        archive = Archive("librechat.json", "files/")
+        async for piece in archive.with_text(_text(_objects(conversations, report, archive))):
+            yield piece
+
+
+async def _text(objects: AsyncIterator[Body]) -> AsyncIterator[bytes]:
+    first = await anext(objects, None)
+    second = await anext(objects, None)
+    if first is not None and second is None:
+        yield msgspec.json.encode(first) + b"\n"
+        return
+    async for piece in json_array(_chained(first, second, objects)):
+        yield piece
 
 
 async def _chained(first: Body | None, second: Body | None, others: AsyncIterator[Body]) -> AsyncIterator[Body]:
@@ -52,10 +70,12 @@ async def _chained(first: Body | None, second: Body | None, others: AsyncIterato
         yield each
 
 
-async def _objects(conversations: AsyncIterator[ExportedConversation], report: ExportReport) -> AsyncIterator[Body]:
+async def _objects(
+    conversations: AsyncIterator[ExportedConversation], report: ExportReport, archive: Archive | None
+) -> AsyncIterator[Body]:
     async for each in conversations:
         active = {message.id async for message in each.line()}
-        tree = _Tree([given async for given in each.tree()], active, report)
+        tree = _Tree([given async for given in each.tree()], active, report, archive)
         conversation = each.conversation
         kept = {name: conversation.metadata[name] for name in ("endpoint", "options") if name in conversation.metadata}
         yield {
@@ -69,8 +89,11 @@ async def _objects(conversations: AsyncIterator[ExportedConversation], report: E
 
 
 class _Tree:
-    def __init__(self, messages: list[TreeMessage], active: set[str], report: ExportReport) -> None:
+    def __init__(
+        self, messages: list[TreeMessage], active: set[str], report: ExportReport, archive: Archive | None
+    ) -> None:
         self._report = report
+        self._archive = archive
         self.count = len(messages)
         self._children: dict[str | None, list[Message]] = {}
         for each in messages:
@@ -113,21 +136,27 @@ class _Tree:
         last = run[-1]
         is_user = last.role == "user"
         model = next((each.usage.model for each in reversed(run) if each.usage and each.usage.model), None)
-        content = self._content(run)
+        content, files = self._content(run)
         texts = [each["text"] for each in content if each["type"] == "text"]
-        return {
-            "messageId": last.id,
-            "parentMessageId": parent_id,
-            "text": "\n".join(texts),
-            "sender": "User" if is_user else model or "Assistant",
-            "isCreatedByUser": is_user,
-            "createdAt": last.created_at.isoformat(),
-            "unfinished": last.status != "complete",
-            "children": [],
-        } | ({} if is_user else {"model": model, "content": content})
+        return (
+            {
+                "messageId": last.id,
+                "parentMessageId": parent_id,
+                "text": "\n".join(texts),
+                "sender": "User" if is_user else model or "Assistant",
+                "isCreatedByUser": is_user,
+                "createdAt": last.created_at.isoformat(),
+                "unfinished": last.status != "complete",
+                "children": [],
+            }
+            | ({"files": files} if files else {})
+            | ({} if is_user else {"model": model, "content": content})
+        )
 
-    def _content(self, run: list[Message]) -> list[Body]:
+    def _content(self, run: list[Message]) -> tuple[list[Body], list[Body]]:
+        """The blocks and the files of a message."""
         found: list[Body] = []
+        files: list[Body] = []
         calls: dict[str, Body] = {}
         for message in run:
             for part in formats.read(message).parts:
@@ -143,9 +172,16 @@ class _Tree:
                         calls[id]["output"] = parts.result_text(part)
                     case parts.Document(text=str(text)):
                         found.append({"type": "text", "text": text})
+                    case parts.Media() if (file := self._file(part)) is not None:
+                        files.append(file)
                     case _:
                         self._report.lose("content that LibreChat's export cannot hold", message.id)
-        return found
+        return found, files
+
+    def _file(self, part: parts.Media) -> Body | None:
+        id = self._archive.add(part) if self._archive is not None else None
+        named = {"file_id": id, "filename": part.name, "type": part.media_type}
+        return None if id is None else {name: value for name, value in named.items() if value is not None}
 
 
 def _continues(message: Message, after: Message) -> bool:

@@ -39,7 +39,9 @@ def exporters() -> tuple[Exporter, ...]:
         table.Csv(),
         parquet.Parquet(),
         chatgpt.ChatGptExporter(),
+        chatgpt.ChatGptZipExporter(),
         librechat.LibreChatExporter(),
+        librechat.LibreChatZipExporter(),
     ]
     plugins: list[Exporter] = [point.load()() for point in entry_points(group=GROUP)]
     return (*own, *plugins)

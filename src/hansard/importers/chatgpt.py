@@ -8,7 +8,6 @@ becomes a tool call, and the tool's answer its result.
 
 from __future__ import annotations
 
-import mimetypes
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,16 +16,15 @@ from typing import Any
 
 from hansard.formats import parts
 from hansard.importers import json_stream
+from hansard.importers.attachments import AttachedFiles
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.values import content_of, items, mapping, media_part, text, time
+from hansard.importers.values import content_of, items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _FILE = re.compile(r"conversations(-\d+)?\.json$")
 _SIGN = re.compile(rb'"mapping"\s*:')
-_MOST_ATTACHED = 64 << 20
-"""Bytes of one attachment that is taken along."""
 _ROLES = {"user", "assistant", "system", "tool"}
 
 
@@ -38,7 +36,7 @@ class ChatGpt:
         return any(_SIGN.search(source.head(name)) for name in _files(source))
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
-        attachments = _Attachments(source, report)
+        attachments = AttachedFiles(source, report)
         ratings = _ratings(source)
         for name in _files(source):
             for where, given in json_stream.array_objects(source, name, report):
@@ -64,35 +62,11 @@ def _ratings(source: ImportSource) -> dict[str, str]:
     return found
 
 
-class _Attachments:
-    """The files next to an export, by the id that their names begin with."""
-
-    def __init__(self, source: ImportSource, report: ImportReport) -> None:
-        self._source = source
-        self._report = report
-        self._names = {PurePosixPath(name).name: name for name in source.names()}
-
-    def part(self, pointer: str, name: str | None = None) -> parts.AnyPart | None:
-        id = pointer.rpartition("/")[2].partition("#")[0]
-        path = next((path for each, path in self._names.items() if id and each.startswith(id)), None)
-        if path is None:
-            self._report.lose("attachment that is not in the export", pointer)
-            return None
-        if self._source.size(path) > _MOST_ATTACHED:
-            self._report.lose(f"attachment above {_MOST_ATTACHED >> 20} MB", path)
-            return None
-        with self._source.open(path) as file:
-            data = file.read()
-        self._report.attachments += 1
-        kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-        return media_part(data, kind, name or PurePosixPath(path).name)
-
-
 class _Reader:
     """One conversation of an export."""
 
     def __init__(
-        self, given: dict[str, Any], attachments: _Attachments, ratings: dict[str, str], report: ImportReport
+        self, given: dict[str, Any], attachments: AttachedFiles, ratings: dict[str, str], report: ImportReport
     ) -> None:
         self._given = given
         self._nodes: dict[str, dict[str, Any]] = {id: mapping(node) for id, node in given["mapping"].items()}
@@ -190,13 +164,13 @@ class _Reader:
         elif kind == "reasoning_recap":
             yield parts.Reasoning(text=text(content.get("content")))
         elif kind == "multimodal_text":
-            yield from self._multimodal(content)
+            yield from self._multimodal(given, content)
         elif plain := _plain_text(content):
             yield parts.Text(text=plain)
         elif kind not in (None, "text", "code", "model_editable_context", "user_editable_context"):
             self._report.lose(f"content of the kind {kind!r}", str(content)[:120])
 
-    def _multimodal(self, content: dict[str, Any]) -> Iterator[parts.AnyPart]:
+    def _multimodal(self, given: dict[str, Any], content: dict[str, Any]) -> Iterator[parts.AnyPart]:
         for piece in items(content.get("parts")):
             if isinstance(piece, str):
                 if piece:
@@ -204,7 +178,7 @@ class _Reader:
             elif (pointer := text(mapping(piece).get("asset_pointer"))) or (
                 pointer := text(mapping(mapping(piece).get("audio_asset_pointer")).get("asset_pointer"))
             ):
-                if (part := self._attachments.part(pointer)) is not None:
+                if (part := self._attachment(pointer, given)) is not None:
                     yield part
             elif mapping(piece).get("text"):
                 yield parts.Text(text=str(piece["text"]))
@@ -216,8 +190,21 @@ class _Reader:
         shown = str(mapping(given.get("content")).get("parts")) if attachments else ""
         for each in attachments:
             id = text(mapping(each).get("id"))
-            if id and id not in shown and (part := self._attachments.part(id, text(each.get("name")) or None)):
+            if id and id not in shown and (part := self._attachment(id, given)):
                 yield part
+
+    def _attachment(self, pointer: str, given: dict[str, Any]) -> parts.AnyPart | None:
+        """The file of a pointer. The message may say its name and kind; else its path does."""
+        id = pointer.rpartition("/")[2].partition("#")[0]
+        path = self._attachments.find(id)
+        if path is None:
+            self._report.lose("attachment that is not in the export", pointer)
+            return None
+        listed = map(mapping, items(mapping(given.get("metadata")).get("attachments")))
+        said = next((each for each in listed if each.get("id") == id), None)
+        if said is None:
+            return self._attachments.part(path, PurePosixPath(path).name)
+        return self._attachments.part(path, text(said.get("name")) or None, text(said.get("mime_type")) or None)
 
     def _call_before(self, node: str, id: str) -> str:
         """The id of the message that called the tool: the parent of the tool's message."""

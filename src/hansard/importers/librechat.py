@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from hansard.formats import parts
 from hansard.importers import json_stream
+from hansard.importers.attachments import AttachedFiles
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
@@ -15,6 +17,8 @@ from hansard.importers.values import content_of, items, mapping, sides, text, ti
 from hansard.model import NOT_YET, Message, Usage
 
 _ROOT = "00000000-0000-0000-0000-000000000000"
+FILES = "files/"
+"""Where attachments are in a zip file that Hansard has written."""
 _SIGN = re.compile(rb'"conversationId"\s*:')
 
 
@@ -26,18 +30,20 @@ class LibreChat:
         return any(_is_export(source.head(name)) for name in source.named(".json"))
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
+        files = AttachedFiles(source, report)
         for name in source.named(".json"):
-            for where, given in json_stream.array_objects(source, name, report):
-                yield _conversation(given, where, report)
+            if not name.startswith(FILES):
+                for where, given in json_stream.array_objects(source, name, report):
+                    yield _conversation(given, where, files, report)
 
 
 def _is_export(head: bytes) -> bool:
     return _SIGN.search(head) is not None and (b'"messages"' in head or b'"messagesTree"' in head)
 
 
-def _conversation(given: dict[str, Any], where: str, report: ImportReport) -> ForeignConversation:
+def _conversation(given: dict[str, Any], where: str, files: AttachedFiles, report: ImportReport) -> ForeignConversation:
     theirs = items(given.get("messages")) or [*_flattened(items(given.get("messagesTree")))]
-    found = [each for message in map(mapping, theirs) for each in _messages(message, report)]
+    found = [each for message in map(mapping, theirs) for each in _messages(message, files, report)]
     if not found:
         report.complain(where, "it has no messages")
     return ForeignConversation(
@@ -58,15 +64,14 @@ def _flattened(tree: list[Any]) -> Iterator[dict[str, Any]]:
         yield {name: value for name, value in message.items() if name != "children"}
 
 
-def _messages(given: dict[str, Any], report: ImportReport) -> Iterator[ForeignMessage]:
+def _messages(given: dict[str, Any], files: AttachedFiles, report: ImportReport) -> Iterator[ForeignMessage]:
     """Yields a message, split after each tool call by a message with the result."""
     id = text(given.get("messageId"))
     parent = text(given.get("parentMessageId"))
     parent_id = None if parent in ("", _ROOT) else parent
     role = "user" if given.get("isCreatedByUser") else "assistant"
-    for file in map(mapping, items(given.get("files"))):
-        report.lose("file of LibreChat, which its export only names", text(file.get("filename")) or str(file)[:120])
-    groups = sides(_parts(given, role, report)) or [(role, [parts.Text(text="")])]
+    attached = ((role, part) for part in _attached(given, files, report))
+    groups = sides(chain(_parts(given, role, report), attached)) or [(role, [parts.Text(text="")])]
     for number, (side, pieces) in enumerate(groups, 1):
         content, format = content_of(pieces)
         name = id if number == len(groups) else f"{id}.{number}"
@@ -81,6 +86,17 @@ def _messages(given: dict[str, Any], report: ImportReport) -> Iterator[ForeignMe
         )
         yield ForeignMessage(message, parent_id)
         parent_id = name
+
+
+def _attached(given: dict[str, Any], files: AttachedFiles, report: ImportReport) -> Iterator[parts.AnyPart]:
+    """The files of a message: LibreChat's own export only names them, and a zip file of ours holds them."""
+    for file in map(mapping, items(given.get("files"))):
+        name = text(file.get("filename")) or None
+        path = files.find(text(file.get("file_id")))
+        if path is None:
+            report.lose("file of LibreChat, which its export only names", name or str(file)[:120])
+        elif (part := files.part(path, name, text(file.get("type")) or None)) is not None:
+            yield part
 
 
 def _parts(given: dict[str, Any], role: str, report: ImportReport) -> Iterator[tuple[str, parts.AnyPart]]:

@@ -45,7 +45,7 @@ class TransferMethods(StorePart):
         - `conversation_ids`: only these conversations.
         - `user_id`, `agent_id`: only conversations of this owner, of this agent.
         - `format`: `"openai"`, `"preference"`, `"sharegpt"`, `"chatml"`, `"markdown"`, `"html"`, `"csv"`, `"parquet"`,
-          `"chatgpt"`, `"librechat"` or that of a plugin.
+          `"chatgpt"`, `"chatgpt-zip"`, `"librechat"`, `"librechat-zip"` or that of a plugin.
         - `metadata`: only conversations whose metadata has these keys with equal values.
         - `since`, `until`: only conversations whose last message is not older, or is older; a time or an age.
         - `model`: only conversations in which this model answered.
