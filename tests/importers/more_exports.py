@@ -140,6 +140,33 @@ def gemini_zip(folder: Path) -> Path:
     return path
 
 
+GEMINI_CELL = """<div class="outer-cell mdl-cell mdl-cell--12-col mdl-shadow--2dp"><div class="mdl-grid">
+<div class="header-cell mdl-cell mdl-cell--12-col"><p class="mdl-typography--title">Gemini Apps<br></p></div>
+<div class="content-cell mdl-cell mdl-cell--6-col mdl-typography--body-1">{said}<br>{at}<br>{answer}</div>
+<div class="content-cell mdl-cell mdl-cell--6-col mdl-typography--body-1 mdl-typography--text-right"></div>
+<div class="content-cell mdl-cell mdl-cell--12-col mdl-typography--caption"><b>Products:</b><br>Gemini Apps<br></div>
+</div></div>"""
+
+
+def gemini_page(folder: Path) -> Path:
+    cells = [
+        ("Prompted And an egret?", "Jan 3, 2026, 10:00:00\u202fAM UTC", "<p>Another bird.</p>"),
+        ("Prompted Where does it nest?", "2 Jan 2026, 04:10:00 CET", ""),
+        (
+            "Prompted What is a &lt;heron&gt;,<br>and where?",
+            "Jan 1, 2026, 7:04:05\u202fPM PST",
+            "<p>A <b>bird</b> &amp; a fisher:</p><div><ul><li>grey</li><li>tall</li></ul></div>",
+        ),
+        ("Prompted Was ist ein Reiher?", "02.01.2026, 03:04:05 MEZ", "<p>Ein Vogel.</p>"),
+        ("Prompted And an ibis?", "Jan 4, 2026, 10:00:00 AM XYZT", "<p>A bird too.</p>"),
+    ]
+    style = "<style>" + ".mdl{}" * 20_000 + "</style>"
+    body = "".join(GEMINI_CELL.format(said=said, at=at, answer=answer) for said, at, answer in cells)
+    path = folder / "MyActivity.html"
+    path.write_text(f"<html><head><title>My Activity History</title>{style}</head><body>{body}</body></html>", "utf-8")
+    return path
+
+
 # Chainlit
 
 

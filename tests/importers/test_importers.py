@@ -280,6 +280,27 @@ async def test_threads_of_gemini_are_guessed_by_time_and_say_so(tmp_path: Path) 
         assert report.losses["answer that Takeout leaves out"].count == 1
 
 
+async def test_the_page_of_takeout_is_read_as_its_json(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, more_exports.gemini_page(tmp_path))
+        found = [each async for each in store.iter_conversations(metadata={"guessed_thread": True})]
+        assert report.source == "gemini-takeout"
+        assert sorted(each.title or "" for each in found) == [
+            *("And an egret?", "And an ibis?", "What is a <heron>, and where?")
+        ]
+        (first,) = [each for each in found if (each.title or "").startswith("What")]
+        assert await texts(store, first.id) == [
+            ("user", "What is a <heron>,\nand where?"),
+            ("assistant", "A bird & a fisher:\n\n- grey\n\n- tall"),
+            ("user", "Where does it nest?"),
+        ]
+        times = [message.created_at.isoformat() for message in await store.get_messages(first.id)]
+        assert times == [*["2026-01-02T03:04:05+00:00"] * 2, "2026-01-02T03:10:00+00:00"]
+        assert [problem.what.partition(":")[0] for problem in report.problems] == ["its time is not English"]
+        assert report.losses["time zone that is not known: the time was taken as UTC"].example.endswith("XYZT")
+        assert (await imported(store, tmp_path / "MyActivity.html")).unchanged == 3
+
+
 async def test_chainlits_tools_owners_and_elements(tmp_path: Path) -> None:
     async with connect("memory://") as store:
         report = await imported(store, more_exports.chainlit_database(tmp_path))
@@ -401,3 +422,19 @@ async def test_a_conversation_that_comes_twice_is_stored_in_order(tmp_path: Path
         report = await imported(store, as_json([first, second])(tmp_path))
         assert (report.new, report.grown, report.messages) == (1, 1, 10)
         assert (await texts(store, "chat-1"))[-1] == ("user", "And when?")
+
+
+def _table(text: str, head: str) -> list[list[str]]:
+    """The rows of the Markdown table that begins with this cell."""
+    rows = text[text.index(f"| {head} |") :].split("\n\n", maxsplit=1)[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def test_the_documentation_lists_every_source_and_what_is_lost() -> None:
+    text = (Path(__file__).parents[2] / "docs/howto/import.md").read_text("utf-8")
+    sources = _table(text, "program")
+    named = [name.strip("` ") for row in sources for name in row[2].split(",")]
+    assert sorted(named) == sorted(importer.name for importer in importers())
+    described = [program for row in _table(text, "source") for program in row[0].split(", ")]
+    assert sorted(described) == sorted(row[0] for row in sources)
+    assert all(all(row) for row in _table(text, "source"))

@@ -1,14 +1,16 @@
 """Google ADK: the database of `SqliteSessionService` or `DatabaseSessionService`, in SQLite or PostgreSQL.
 
-Events become messages of the format `adk`, and sessions go on under Hansard's session service, with their state. Tables
-of the first generation keep parts of an event as Python pickles, which are not read: only content, author and time are
-taken from those.
+Events become messages of the format `adk`, and sessions go on under Hansard's session service, with their state and
+that of their app and user. Tables of the first generation keep parts of an event as Python pickles, which are not read:
+only content, author and time are taken from those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from msgspec import structs
 
 from hansard.importers.database import ForeignDatabase, json_of
 from hansard.importers.importer import ForeignConversation, ForeignMessage
@@ -20,6 +22,11 @@ from hansard.store.records import Put
 
 _FIRST_GENERATION = ("id", "session_id", "author", "content")
 _SESSIONS = "adk-sessions"
+_APP_STATE = "adk-app-state"
+_USER_STATE = "adk-user-state"
+
+States = dict[tuple[str, ...], dict[str, Any]]
+"""The states of apps, and of users of an app, that no session has taken along yet."""
 
 
 class AdkDatabase:
@@ -36,19 +43,34 @@ class AdkDatabase:
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with source.tables() as database:
             assert database is not None
-            _report_shared_state(database, report)
+            states = _shared_states(database)
             is_first = "event_data" not in database.columns("events")
             query = "SELECT app_name, user_id, id, state, create_time FROM sessions ORDER BY create_time, id"
             used: set[str] = set()
             for row in list(database.rows(query)):
-                yield _session(database, row, used, report, is_first=is_first)
+                session = _session(database, row, used, report, is_first=is_first)
+                yield _with_shared_states(session, states, *row[:2])
+            for place in states:
+                report.lose("state of an app or of a user without any session", "/".join(place))
 
 
-def _report_shared_state(database: ForeignDatabase, report: ImportReport) -> None:
-    for table, what in (("app_states", "state of an app"), ("user_states", "state of a user")):
-        for row in database.rows(f"SELECT * FROM {table}") if database.columns(table) else ():
-            if mapping(json_of(row[-2])):
-                report.lose(f"{what}, which no session owns", str(row)[:120])
+def _shared_states(database: ForeignDatabase) -> States:
+    states: States = {}
+    for table, names in (("app_states", ("app_name",)), ("user_states", ("app_name", "user_id"))):
+        if database.columns(table):
+            for *place, state in database.rows(f"SELECT {', '.join(names)}, state FROM {table}"):
+                states[tuple(map(str, place))] = mapping(json_of(state))
+    return {place: state for place, state in states.items() if state}
+
+
+def _with_shared_states(session: ForeignConversation, states: States, app: str, user: str) -> ForeignConversation:
+    """The first session of an app, and of a user, brings what all of them share."""
+    of_app, of_user = states.pop((app,), None), states.pop((app, user), None)
+    return structs.replace(
+        session,
+        records=[*session.records, *([Put((_APP_STATE,), app, of_app)] if of_app else [])],
+        user_records=[Put((_USER_STATE,), app, of_user)] if of_user else [],
+    )
 
 
 def _session(

@@ -1,4 +1,4 @@
-"""Google Takeout of Gemini Apps: `MyActivity.json`, alone, in a folder or in its zip file.
+"""Google Takeout of Gemini Apps: `MyActivity.json` or `MyActivity.html`, alone, in a folder or in its zip file.
 
 Takeout has no threads: a record is one prompt with its answer, in HTML. Prompts that follow each other within half an
 hour are taken as one conversation, and every such conversation says `guessed_thread` in its metadata.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from typing import Any
 
-from hansard.importers import json_stream
+from hansard.importers import activity_page, json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.row_sorter import RowSorter
@@ -24,16 +23,17 @@ _GAP = 30 * 60
 """Seconds without a prompt that end a conversation."""
 _SIGN = re.compile(rb'"header"\s*:\s*"[^"]*(Gemini|Bard)[^"]*"')
 _PROMPTED = "Prompted "
-_BLOCKS = {"p", "br", "li", "div", "pre", "tr", "ul", "ol", "h1", "h2", "h3", "h4", "table"}
+_PAGE_HEAD = 1 << 20
+"""Bytes of a page that are looked at: it begins with a long style sheet."""
 _TITLE_WORDS = 12
 
 
 class GeminiTakeout:
     name = "gemini-takeout"
-    title = "Google Takeout of Gemini Apps: MyActivity.json (threads are guessed)"
+    title = "Google Takeout of Gemini Apps: MyActivity.json or .html (threads are guessed)"
 
     def recognises(self, source: ImportSource) -> bool:
-        return any(_SIGN.search(source.head(name)) for name in _files(source))
+        return bool(_files(source) or _pages(source))
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with RowSorter() as sorter:
@@ -44,11 +44,36 @@ class GeminiTakeout:
                         report.complain(where, "it has no time")
                     elif text(given.get("title")):
                         sorter.add("", given, at.timestamp())
+            for name in _pages(source):
+                _sort_in_page(sorter, source, name, report)
             yield from _conversations(sorter, report)
 
 
 def _files(source: ImportSource) -> list[str]:
     return [name for name in source.named(".json") if _SIGN.search(source.head(name))]
+
+
+def _pages(source: ImportSource) -> list[str]:
+    return [name for name in source.named(".html") if _is_page(source, name)]
+
+
+def _is_page(source: ImportSource, name: str) -> bool:
+    with source.open(name) as file:
+        head = file.read(_PAGE_HEAD)
+    return b"outer-cell" in head and b"content-cell" in head and (b"Gemini Apps" in head or b"Bard" in head)
+
+
+def _sort_in_page(sorter: RowSorter, source: ImportSource, name: str, report: ImportReport) -> None:
+    with source.open(name) as file:
+        for number, record in enumerate(activity_page.records(file), 1):
+            where = f"{name}, record {number}"
+            if record.at is None:
+                report.complain(where, "its time is not English: ask Takeout for JSON, or set the account to English")
+            elif record.title:
+                if record.zone is not None:
+                    report.lose("time zone that is not known: the time was taken as UTC", f"{where}: {record.zone}")
+                given = {"title": record.title, "time": record.at.isoformat(), "answer": record.answer}
+                sorter.add("", given, record.at.timestamp())
 
 
 def _conversations(sorter: RowSorter, report: ImportReport) -> Iterator[ForeignConversation]:
@@ -72,7 +97,8 @@ def _messages(given: dict[str, Any], report: ImportReport) -> Iterator[Message]:
     for file in items(given.get("attachedFiles")):
         report.lose("file that Takeout only names", str(file)[:120])
     yield Message("user", text(given["title"]).removeprefix(_PROMPTED), f"{id}-prompt", created_at=at)
-    answer = "\n\n".join(_plain(text(mapping(each).get("html"))) for each in items(given.get("safeHtmlItem")))
+    html = [text(mapping(each).get("html")) for each in items(given.get("safeHtmlItem"))]
+    answer = text(given.get("answer")) or "\n\n".join(map(activity_page.plain_text, html))
     if answer.strip():
         yield Message("assistant", answer, id, created_at=at)
     else:
@@ -89,29 +115,3 @@ def _conversation(found: list[ForeignMessage]) -> ForeignConversation:
         agent_id="gemini",
         metadata={"imported_from": "gemini-takeout", "guessed_thread": True},
     )
-
-
-def _plain(html: str) -> str:
-    reader = _Text()
-    reader.feed(html)
-    reader.close()
-    lines = ("".join(reader.pieces)).splitlines()
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip()
-
-
-class _Text(HTMLParser):
-    """The text of an answer, with a line for each block."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[str] = []
-
-    def handle_data(self, data: str) -> None:
-        self.pieces.append(data)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.pieces += ["\n"] if tag in _BLOCKS else []
-        self.pieces += ["- "] if tag == "li" else []
-
-    def handle_endtag(self, tag: str) -> None:
-        self.pieces += ["\n"] if tag in _BLOCKS else []

@@ -56,6 +56,8 @@ class ForeignConversation(Struct, frozen=True, kw_only=True):
     """All lines of the file, where the foreign program needs the file to go on."""
     records: list[Put] = []
     """Records of the conversation, for an adapter that continues it. Those that exist already stay as they are."""
+    user_records: list[Put] = []
+    """The same, of the conversation's owner."""
     writer: ForeignConversationWriter | None = None
     """Stores the conversation instead of `messages`, where it is more than messages."""
 

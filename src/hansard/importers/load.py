@@ -178,8 +178,7 @@ class _Loading:
             await self._activate()
             if found is not None:
                 await self._describe(found)
-        if self._given.records:
-            await self._put_records()
+        await self._put_records()
         if self._given.transcript is not None:
             lines = await store_lines(self._store, self._given.id, self._given.transcript)
             self._report.lines += lines
@@ -195,9 +194,12 @@ class _Loading:
             await self._describe(now)
 
     async def _put_records(self) -> None:
-        for record in self._given.records:
-            if await self._store.records.get(record.namespace, record.key) is None:
-                await self._store.records.write([record])
+        user_id = self._user_id
+        owner = self._store if user_id in (None, self._store.user_id) else self._store.user(user_id)
+        for view, records in ((self._store, self._given.records), (owner, self._given.user_records)):
+            for record in records:
+                if await view.records.get(record.namespace, record.key) is None:
+                    await view.records.write([record])
 
     def complain(self, what: str) -> None:
         self._report.complain(f"conversation {self._given.id!r}", what)
