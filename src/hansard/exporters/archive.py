@@ -27,7 +27,7 @@ class Archive:
         self._text_name = text_name
         self._folder = folder
         self._sink = _Sink()
-        self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_DEFLATED)  # type: ignore[type-var]
+        self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_DEFLATED)  # type: ignore[call-overload]
         self._ids: set[str] = set()
 
     def add(self, part: parts.Media) -> str | None:
