@@ -64,7 +64,7 @@ async def see_conversations(request: ListRequest) -> HttpResponse:
 async def see_facets(request: ListRequest) -> HttpResponse:
     """The filters of the list, with counts."""
     if request.query.q:
-        matches = Matches([each for each, _ in (await _found(request, request.query.q))[0]], has_more=False)
+        matches = ListMatches([each for each, _ in (await _found(request, request.query.q))[0]], has_more=False)
     else:
         matches = await _first_matches(request)
     facts = await request.services.facts.facts_of(request.store, matches.found)
@@ -103,14 +103,14 @@ async def _rows(request: ListRequest, conversations: Sequence[Conversation]) -> 
 # An order or a filter that no storage has
 
 
-class Matches(Struct, frozen=True):
+class ListMatches(Struct, frozen=True):
     """The first conversations that match the filters of the storage."""
 
     found: list[Conversation]
     has_more: bool
 
 
-async def _first_matches(request: ListRequest) -> Matches:
+async def _first_matches(request: ListRequest) -> ListMatches:
     query, dates = request.query, date_range(request.query)
     found: list[Conversation] = []
     after = dates.begin(query.index_sort)
@@ -122,8 +122,8 @@ async def _first_matches(request: ListRequest) -> Matches:
         found += inside
         after = page.next_cursor
         if after is None or (page.items and len(inside) < len(page.items)):
-            return Matches(found, has_more=False)
-    return Matches(found, has_more=True)
+            return ListMatches(found, has_more=False)
+    return ListMatches(found, has_more=True)
 
 
 async def _sorted_here(request: ListRequest) -> dict[str, Any]:
