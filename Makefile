@@ -75,6 +75,7 @@ soak: export HANSARD_DAMAGES ?= 1000
 soak: export HANSARD_KILLS ?= 100
 soak: export HANSARD_EXAMPLES ?= 200
 soak: export HANSARD_FUZZED_QUERIES ?= 5000
+soak: export HANSARD_CONVERSATION ?= 200000
 soak: export HANSARD_CONTRACT ?= all
 soak: export HANSARD_ADAPTERS ?= all
 soak: export HANSARD_WIDTHS ?= all

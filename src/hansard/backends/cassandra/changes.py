@@ -66,6 +66,7 @@ class Change:
             self.write = Write(name, base, Head(self._n), follows, {}, None, None, set(), {}, {}, [])
         self._follows = self.write.follows
         self._era = before.era if before else 1
+        self._overlaid = before is not None and before.overlaid
 
     def make(self, changes: Changes, segments: int, leaving: Leaving, *, checks_ids: bool) -> Write:
         state = self._before.state if self._before else None
@@ -91,6 +92,7 @@ class Change:
         before, follows = self._before, self._follows
         assert before is not None
         self.write.ended = before.era
+        follows.ended = before.partitions
         self._era = before.era + 1
         follows.leaving = list(leaving.participants)
         for segment, seq, what in leaving.references:
@@ -103,6 +105,8 @@ class Change:
     def _remove(self, row: CassandraMessage) -> None:
         for key in _keys(self._era, row):
             self.write.rows[key] = None
+        if self._unseal(row, row.stored.id):
+            self.write.rows[(self._era, rows.MESSAGE, row.segment, row.seq, "")] = (rows.REMOVED, None)
         who = row.extra.participant
         if who is not None and who.kind == "user":
             self._follows.unsays.append((who.id, row.stored.id))
@@ -111,6 +115,16 @@ class Change:
         if before is not None and row.seq <= before.index.claimed:
             month = index.month_of(row.created_at)
             self._follows.unindexed_messages.append((index.owner_of(before), month, row.segment, row.seq))
+
+    def _unseal(self, row: CassandraMessage, id: str = "") -> bool:
+        """Deletes the rows of a message from its part. Returns whether part 0 must hide them until then."""
+        before = self._before
+        if before is None or row.seq > before.copied:
+            return False
+        self._follows.unsealed.append((before.part_of(row.seq), self._era, row.segment, row.seq, id))
+        is_sealed = row.seq <= before.sealed
+        self._overlaid = self._overlaid or is_sealed
+        return is_sealed
 
     def _let_go(self, row: CassandraMessage) -> None:
         """Releases the blobs and the upload that a message refers to."""
@@ -169,12 +183,16 @@ class Change:
         if self._before is not None and message.seq <= self._before.index.claimed:
             place = (self._era, index.month_of(row.created_at), segment, message.seq)
             self._follows.reindexed.append((index.owner_of(self._before), *place))
+        is_sealed = self._unseal(row)
         if update.draft is not None:
             self._let_go(row)
             self._put(segment, message, update.draft.body, update.draft.size)
             return
         stored = rows.stored_of(message, row.stored.size, row.stored.stamp, row.stored.upload)
-        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (documents.encode(stored), None)
+        body = (row.body or "").encode() if is_sealed else None
+        self.write.rows[(self._era, rows.MESSAGE, segment, message.seq, "")] = (documents.encode(stored), body)
+        for what in _references(row) if is_sealed else ():
+            self.write.rows[(self._era, rows.REFERENCE, segment, message.seq, what)] = (b"{}", None)
 
     def _summarise(self, changes: Changes, leaving: Leaving) -> None:
         if changes.wipes == "nothing":
@@ -215,7 +233,11 @@ class Change:
             sums=sums if state is not None else [],
             has_tombstones=bool(changes.tombstones) or (before is not None and before.has_tombstones),
             index=self._index(changes),
+            last_part=before.last_part if before else 0,
         )
+        if before is not None and changes.wipes == "nothing":
+            parts = structs.replace(self.write.head, parts=before.parts, claim=before.claim, overlaid=self._overlaid)
+            self.write.head = parts
         self._follows.is_first = self._follows.is_first or (is_new and state is not None)
         self._follows.due = [each for each in self._follows.due if each[1] != "conversation"]
         self._follows.not_due = []

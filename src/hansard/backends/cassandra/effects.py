@@ -49,6 +49,10 @@ class WriteEffects(Struct, omit_defaults=True):
     records: list[tuple[str, tuple[str, ...], str]] = []
     """Owner, namespace and key of the records to delete with the conversation."""
     birth: int = 0
+    unsealed: list[tuple[int, int, int, int, str]] = []
+    """Part, era, segment and seq of messages whose rows are deleted from parts, and the id if that goes, too."""
+    ended: list[int] = []
+    """Parts that are deleted."""
     listed: list[str] = []
     """Owners under which the conversation enters the table `unindexed`."""
     unlisted: list[str] = []

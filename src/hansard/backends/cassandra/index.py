@@ -84,11 +84,14 @@ def put_terms(prefix: str, tenant: str, owner: str, segment: int, message: Messa
 async def replace_terms(link: Link, name: Name, owner: str, place: tuple[int, int, int, int], n: int) -> None:
     """Indexes a changed message again, if it is still there."""
     era, month, segment, seq = place
-    found = await link.read("read_newest", *name, era, rows.MESSAGE, segment, seq - 1, seq, 1)
-    if not found:
+    head = await read.load(link, name)
+    row = None
+    if head is not None and head.state is not None and head.era == era:
+        row = await ConversationView(link, name, head, head.state).at(segment, seq)
+    if row is None:
         await delete_terms(link, name, owner, (month, segment, seq), n)
         return
-    (message,) = await read.messages_of(link, name[1], [rows.message_row(found[0], name[1])])
+    (message,) = await read.messages_of(link, name[1], [row])
     query, arguments = await run_in_thread(put_terms, link.prefix, name[0], owner, segment, message, n)
     await link.put(query, *arguments)
 

@@ -112,7 +112,7 @@ async def _check_messages(storage: CassandraStorage, view: ConversationView, whe
         placed += [(row.segment, row.message) for row in piece]
         after = piece[-1].message.seq
     problems = list(rules.audit(where, view.state, placed))
-    ids = {row[4] for row in await view.kind(rows.ID)}
+    ids = {row[4] for row in await view.everywhere(rows.ID)}
     lost = [message.id for _, message in placed if message.id not in ids]
     problems += [Problem(where, f"message {id!r} cannot be found by its id") for id in lost]
     for sha256 in sorted({ref.sha256 for _, message in placed for ref in message.blobs}):
@@ -190,7 +190,7 @@ async def forget_tombstones(storage: CassandraStorage, context: Context, id: str
         head = await read.load(storage.link, name, serial=True)
         if head is None:
             return 0
-        found = await storage.link.read("read_kind", *name, rows.BESIDE, rows.TOMBSTONE, serial=True)
+        found = await storage.link.read("read_kind", *name, 0, rows.BESIDE, rows.TOMBSTONE, serial=True)
         old = [row[4] for row in found if all or documents.decode(row[6], int, "a tombstone") <= end]
         has_left = len(old) < len(found)
         if not old and (has_left or head.state is not None):

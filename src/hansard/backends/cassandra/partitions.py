@@ -10,11 +10,12 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from hansard.backends.cassandra import effects as places
-from hansard.backends.cassandra import index, read, rows, uploads
+from hansard.backends.cassandra import index, read, rows, seal, uploads
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.effects import WriteEffects
+from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
 from hansard.backends.cassandra.write import Write, WriteIntent
 from hansard.backends.shared import documents
@@ -99,7 +100,7 @@ class CassandraPartitions:
     # After the commit
 
     async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[WriteEffects]]:
-        found = await self._link.read("read_kind", tenant, mark.id, rows.BESIDE, rows.OUTGOING, serial=True)
+        found = await self._link.read("read_kind", tenant, mark.id, 0, rows.BESIDE, rows.OUTGOING, serial=True)
         where = f"the outbox of {mark.id!r}"
         return [Outgoing(row[3], [documents.decode(row[6], WriteEffects, where)], row[3]) for row in reversed(found)]
 
@@ -145,9 +146,11 @@ class CassandraPartitions:
 
     async def _is_stored(self, tenant: str, said: WriteIntent, segment: int, seq: int) -> bool:
         """Whether the message is there with the content of this write."""
-        place = (said.era, rows.MESSAGE, segment, seq - 1, seq, 1)
-        found = await self._link.read("read_newest", tenant, said.id, *place, serial=True)
-        return bool(found) and rows.message_row(found[0], said.id).stored.stamp == said.stamp
+        head = await read.load(self._link, (tenant, said.id), serial=True)
+        if head is None or head.state is None or head.era != said.era:
+            return False
+        row = await ConversationView(self._link, (tenant, said.id), head, head.state).at(segment, seq, serial=True)
+        return row is not None and row.stored.stamp == said.stamp
 
     # Effects
 
@@ -159,6 +162,8 @@ class CassandraPartitions:
             *(self._add_usage(id, n, effect.tenant, each) for each in effect.sums),
             *(uploads.delete(self._link, upload) for upload in effect.uploads),
             *self._terms(id, n, effect),
+            *(seal.delete_rows(self._link, (effect.tenant, id), row, n) for row in effect.unsealed),
+            *(seal.delete_part(self._link, (effect.tenant, id), part, n) for part in effect.ended),
             # Once more: a concurrent removal may have deleted the name.
             *([self._catalog.add("tenant", "", effect.tenant)] if effect.is_first else []),
         )

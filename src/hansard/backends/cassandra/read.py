@@ -21,6 +21,7 @@ T = TypeVar("T")
 Name = tuple[str, str]
 """Tenant and id."""
 _PIECE = 200
+_WHOLE_PART = 2**31 - 1
 _NAMES = 200
 """Rows that are asked for by name at once."""
 
@@ -87,7 +88,7 @@ class ConversationView:
         self.head = head
         self.state = state
         self._tail = self._tail_of(tail) if tail is not None else []
-        self._is_whole = tail is not None and len(self._tail) < asked
+        self._is_whole = tail is not None and len(self._tail) < asked and not head.parts
         """The segment of the tail has no other messages."""
         self.is_one_moment = True
         """Nothing was asked after the head."""
@@ -97,15 +98,16 @@ class ConversationView:
         now = await load(self._link, self.name)
         return now is None or (now.birth, now.edits) != (self.head.birth, self.head.edits)
 
-    async def read(self, query: str, *arguments: object) -> list[connection.Row]:
+    async def read(self, query: str, *arguments: object, part: int = 0, serial: bool = False) -> list[connection.Row]:
         self.is_one_moment = False
-        return await self._link.read(query, *self.name, *arguments)
+        return await self._link.read(query, *self.name, part, *arguments, serial=serial)
 
     # Rows
 
     def _tail_of(self, tail: Sequence[connection.Row]) -> list[CassandraMessage]:
         """The newest messages of the highest segment, as far as they came with the head."""
-        found = [row for row in tail if row[0] == self.head.era and row[1] == rows.MESSAGE]
+        sealed = self.head.sealed
+        found = [row for row in tail if row[0] == self.head.era and row[1] == rows.MESSAGE and row[3] > sealed]
         return [rows.message_row(row, self.id) for row in found if row[2] == found[0][2]]
 
     async def walk(
@@ -120,9 +122,29 @@ class ConversationView:
                     upto = row.seq - 1
             if self._is_whole and (not self._tail or self._tail[0].segment == run.segment):
                 return
+        ranges = self._ranges(after, upto)
+        for part, low, high in reversed(ranges) if newest_first else ranges:
+            walk = self._walk_overlaid if part and self.head.overlaid else self._walk_part
+            async for row in walk(part, Run(run.segment, low, high), piece, newest_first=newest_first):
+                yield row
+            piece = _PIECE
+
+    def _ranges(self, after: int, upto: int) -> list[tuple[int, int, int]]:
+        """The parts that have messages of this range, oldest first, each with its part of the range."""
+        found = []
+        for part in (*self.head.parts, rows.Part(0, upto)):
+            if after < min(upto, part.upto):
+                found.append((part.number, after, min(upto, part.upto)))
+                after = part.upto
+        return found
+
+    async def _walk_part(
+        self, part: int, run: Run, piece: int, *, newest_first: bool
+    ) -> AsyncGenerator[CassandraMessage, None]:
+        after, upto = run.after, run.upto
         while after < upto:
             place = (self.head.era, rows.MESSAGE, run.segment, after, upto)
-            found = await self.read("read_newest" if newest_first else "read_oldest", *place, piece)
+            found = await self.read("read_newest" if newest_first else "read_oldest", *place, piece, part=part)
             for each in found:
                 yield rows.message_row(each, self.id)
             if len(found) < piece:
@@ -133,6 +155,19 @@ class ConversationView:
                 after = found[-1][3]
             piece = _PIECE
 
+    async def _walk_overlaid(
+        self, part: int, run: Run, piece: int, *, newest_first: bool
+    ) -> AsyncGenerator[CassandraMessage, None]:
+        """The rows of a part, with those of part 0 instead of them."""
+        place = (self.head.era, rows.MESSAGE, run.segment, run.after, run.upto, _WHOLE_PART)
+        stored, changed = await asyncio.gather(
+            self.read("read_oldest", *place, part=part), self.read("read_oldest", *place)
+        )
+        merged = {row[3]: row for row in (*stored, *changed)}
+        for seq in sorted(merged, reverse=newest_first):
+            if merged[seq][6] != rows.REMOVED:
+                yield rows.message_row(merged[seq], self.id)
+
     def _known(self, segment: int) -> Sequence[CassandraMessage]:
         """Those of the tail, if they are the newest of this segment."""
         return self._tail if self._tail and self._tail[0].segment == segment else ()
@@ -140,16 +175,43 @@ class ConversationView:
     async def find(self, ids: Sequence[str]) -> list[CassandraMessage]:
         """Those of these messages that are there."""
         wanted = list(dict.fromkeys(ids))
-        places: list[tuple[int, int]] = []
+        found: list[connection.Row] = []
         for first in range(0, len(wanted), _NAMES):
             names = wanted[first : first + _NAMES]
-            found = await self.read("read_names", self.head.era, rows.ID, 0, 0, names)
-            places += [documents.decode(row[6], tuple[int, int], f"the place of message {row[4]!r}") for row in found]
+            found += await self.read("read_names", self.head.era, rows.ID, 0, 0, names)
+        known = {row[4] for row in found}
+        found += await self.sealed_ids([id for id in wanted if id not in known])
+        places = [documents.decode(row[6], tuple[int, int], f"the place of message {row[4]!r}") for row in found]
         return [row for row in await asyncio.gather(*(self.at(*place) for place in places)) if row is not None]
 
-    async def at(self, segment: int, seq: int) -> CassandraMessage | None:
-        found = await self.read("read_newest", self.head.era, rows.MESSAGE, segment, seq - 1, seq, 1)
-        return rows.message_row(found[0], self.id) if found else None
+    async def sealed_ids(self, ids: Sequence[str]) -> list[connection.Row]:
+        """The places of those of these messages that parts have, or had."""
+        found: list[connection.Row] = []
+        buckets: dict[int, list[str]] = {}
+        for id in ids if self.head.parts else ():
+            buckets.setdefault(rows.id_part(id), []).append(id)
+        for part, names in buckets.items():
+            for first in range(0, len(names), _NAMES):
+                some = names[first : first + _NAMES]
+                found += await self.read("read_names", self.head.era, rows.ID, 0, 0, some, part=part)
+        return found
+
+    async def at(self, segment: int, seq: int, *, serial: bool = False) -> CassandraMessage | None:
+        place = (self.head.era, rows.MESSAGE, segment, seq - 1, seq, 1)
+        is_sealed = seq <= self.head.sealed
+        found: list[connection.Row] = []
+        if not is_sealed or self.head.overlaid:
+            found = await self.read("read_newest", *place, serial=serial)
+        if is_sealed and not found:
+            found = await self.read("read_newest", *place, part=self.head.part_of(seq))
+        return rows.message_row(found[0], self.id) if found and found[0][6] != rows.REMOVED else None
+
+    async def everywhere(self, kind: int) -> list[connection.Row]:
+        """The rows of a kind in all parts."""
+        found = await self.kind(kind)
+        for part in self.head.partitions:
+            found += await self.read("read_kind", self.head.era, kind, part=part)
+        return found
 
     async def kind(self, kind: int, era: int | None = None) -> list[connection.Row]:
         return await self.read("read_kind", self.head.era if era is None else era, kind)
@@ -190,9 +252,17 @@ class ConversationView:
         return answer, [*found, *messages]
 
     async def span(self, run: Run) -> Span:
-        place = (self.head.era, rows.MESSAGE, run.segment, run.after, min(run.upto, self.state.seq))
-        seqs = [seq for (seq,) in await self.read("read_seqs", *place)]
+        seqs = await self._seqs(run)
         return Span(len(seqs), min(seqs), max(seqs)) if seqs else Span()
+
+    async def _seqs(self, run: Run) -> list[int]:
+        if self.head.overlaid:
+            return [row.seq async for row in self.walk(run)]
+        found: list[int] = []
+        for part, low, high in self._ranges(run.after, min(run.upto, self.state.seq)):
+            place = (self.head.era, rows.MESSAGE, run.segment, low, high)
+            found += [seq for (seq,) in await self.read("read_seqs", *place, part=part)]
+        return found
 
     # Reading
 
@@ -234,6 +304,6 @@ async def tombstones(link: Link, name: Name, digests: Sequence[str]) -> dict[str
     found: dict[str, datetime] = {}
     for first in range(0, len(digests), _NAMES):
         wanted = list(dict.fromkeys(digests[first : first + _NAMES]))
-        for row in await link.read("read_names", *name, rows.BESIDE, rows.TOMBSTONE, 0, 0, wanted):
+        for row in await link.read("read_names", *name, 0, rows.BESIDE, rows.TOMBSTONE, 0, 0, wanted):
             found[row[4]] = from_micros(documents.decode(row[6], int, "a tombstone"))
     return found

@@ -15,8 +15,11 @@ A conversation's partition has these rows, in this order:
 | | 2 | seq: the write's number | an entry of the outbox |
 | | 1 | name | a tombstone |
 
-So the head and the newest messages are one range. When all messages are removed, the conversation enters the next
-*era*: one deletion removes the rows of the old era, and cannot affect those that the same write adds.
+The head and the newest messages are one range. Older messages, and what refers to blobs, move to other *parts*, which
+are partitions with rows of the same kinds; their places by id go to `ID_PARTS`.
+
+When all messages are removed, the conversation enters the next *era*: one deletion removes the rows of the old era, and
+cannot affect those that the same write adds.
 """
 
 from __future__ import annotations
@@ -45,6 +48,10 @@ HEAD, MESSAGE, PIN, SUMMARY, PARTICIPANT, ID, REFERENCE = 9, 5, 4, 3, 2, 1, 0
 TIE, OUTGOING, TOMBSTONE = 3, 2, 1
 NO_SEQ = -1
 """Before every seq."""
+ID_PARTS = range(-16, 0)
+"""The partitions with the places of the messages of all parts, by their ids."""
+REMOVED = b"-"
+"""The document of a message that was removed, where a part may still have it."""
 
 _RECENT = 16
 """Stamps that a head keeps, so that a writer whose answer got lost can see whether it has written."""
@@ -75,6 +82,13 @@ class IndexProgress(Struct, array_like=True, frozen=True):
     """Of the terms."""
 
 
+class Part(Struct, array_like=True, frozen=True):
+    """A partition with the messages up to a seq, from that of the part before."""
+
+    number: int
+    upto: int
+
+
 class Head(Struct, omit_defaults=True, frozen=True):
     """The row that each write replaces. That of a deleted conversation stays until its tombstones are removed."""
 
@@ -94,6 +108,37 @@ class Head(Struct, omit_defaults=True, frozen=True):
     """The newest sums. A sum that is not here begins again."""
     has_tombstones: bool = False
     index: IndexProgress = IndexProgress()
+    parts: list[Part] = []
+    """Oldest first."""
+    claim: Part | None = None
+    """The part that is being filled."""
+    last_part: int = 0
+    """The highest number that a part has had."""
+    overlaid: bool = False
+    """Part 0 has rows of messages that are in other parts: those that were changed or removed since."""
+
+    @property
+    def sealed(self) -> int:
+        """Messages up to this seq are in parts."""
+        return self.parts[-1].upto if self.parts else 0
+
+    @property
+    def copied(self) -> int:
+        """Messages up to this seq may have rows in parts."""
+        return self.claim.upto if self.claim else self.sealed
+
+    def part_of(self, seq: int) -> int:
+        """The part that has, or may get, the row of a message; 0 if none does."""
+        parts = [*self.parts, self.claim] if self.claim else self.parts
+        return next((part.number for part in parts if seq <= part.upto), 0)
+
+    @property
+    def partitions(self) -> list[int]:
+        """All partitions but the first one."""
+        if not self.parts and self.claim is None:
+            return []
+        claimed = [self.claim.number] if self.claim else []
+        return [*(part.number for part in self.parts), *claimed, *ID_PARTS]
 
     @property
     def stamp(self) -> str:
@@ -104,6 +149,10 @@ class Head(Struct, omit_defaults=True, frozen=True):
         if stamp in self.recent:
             return True
         return False if after in self.recent or len(self.recent) < _RECENT else None
+
+
+def id_part(id: str) -> int:
+    return ID_PARTS[zlib.crc32(id.encode()) % len(ID_PARTS)]
 
 
 def following(before: Head | None) -> tuple[int, list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from msgspec import structs
@@ -22,6 +23,7 @@ from hansard.backends.cassandra.partitions import CassandraPartitions
 from hansard.backends.cassandra.read import ConversationView, Name
 from hansard.backends.cassandra.records import RecordTable
 from hansard.backends.cassandra.rows import CassandraMessage, Head
+from hansard.backends.cassandra.seal import Sealer
 from hansard.backends.cassandra.write import Write
 from hansard.backends.cassandra.write_queue import LARGEST, Group, Queue, Queues
 from hansard.backends.shared import documents, message_walk, optimistic
@@ -31,7 +33,7 @@ from hansard.backends.shared.signals import Signals
 from hansard.cache import Cache
 from hansard.contract.storage import Applied, Changes, Found, Operation, T, Wants
 from hansard.contract.types import Context, ConversationState
-from hansard.errors import Corrupt, HansardError, Unsupported
+from hansard.errors import Corrupt, HansardError, Unavailable, Unsupported
 
 _HOPEFUL = 2000
 """Ids up to which a batch checks each."""
@@ -50,6 +52,7 @@ class WriteRunner:
         self.heads: Cache[Name, Head] = Cache(4096)
         """Heads as this process has left them."""
         self.queues = Queues()
+        self.sealer = Sealer(link, self.heads)
         self._partitions = partitions
         self._settling: Settling[Write, WriteEffects] = Settling(partitions, fence=partitions.fence)
 
@@ -99,6 +102,9 @@ class WriteRunner:
             self.queues.commits += 1
             self.heads.put(write.name, write.head)
             self.signals.notify(write.name)
+            # The write has happened. If this fails, the next one seals.
+            with suppress(Unavailable):
+                await self.sealer.seal(write.name, write.head)
         return gone
 
 
@@ -162,7 +168,8 @@ class CassandraTransaction:
     # Asking
 
     async def get(self, wants: Wants) -> Found:
-        if wants.expects_none and self._hopes and len(wants.ids) <= _HOPEFUL and self._needs_no_answer(wants):
+        is_hopeful = wants.expects_none and self._hopes and len(wants.ids) <= _HOPEFUL and self._needs_no_answer(wants)
+        if is_hopeful and not (self._view and wants.ids and await self._view.sealed_ids(wants.ids)):
             self._assumed = self._assumed or bool(wants.ids)
             return Found()
         if not self._is_read:
@@ -296,7 +303,7 @@ class CassandraTransaction:
     async def _wiped(
         self, view: ConversationView, changes: Changes, buried: dict[str, datetime]
     ) -> tuple[Leaving, Applied]:
-        references = [(row[2], row[3], row[4]) for row in await view.kind(rows.REFERENCE)]
+        references = [(row[2], row[3], row[4]) for row in await view.everywhere(rows.REFERENCE)]
         participants = [row[4] for row in await view.kind(rows.PARTICIPANT)]
         summaries = await view.kind(rows.SUMMARY)
         records: list[tuple[str, tuple[str, ...], str]] = []

@@ -1,0 +1,151 @@
+"""Parts: the older messages of a long conversation move to partitions of their own, so that none grows without a bound.
+
+Part 0 has the head and the newest messages, so an append is one batch in it, and a tail one read. When it has `PART`
+messages more than it keeps, a writer moves the oldest to a new part:
+
+1. The head is swapped for one that *claims* the part: it may have rows of these messages from now on.
+2. The rows are copied, with the number of that swap as their time.
+3. One batch deletes them from part 0 and swaps the head for one that says that the part has them. It does so only if
+   nothing was changed or removed since step 1; otherwise it begins again.
+
+A message in a part is changed or removed by a row in part 0 that hides that of the part. The row of the part is deleted
+afterwards, at a later time than the copy. So a writer that is late, or dies, leaves nothing of a message that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from hansard.backends.cassandra import read, rows
+from hansard.backends.cassandra.connection import Link, Row, Statement
+from hansard.backends.cassandra.read import ConversationView, Name
+from hansard.backends.cassandra.rows import Head, Part
+from hansard.backends.shared import documents, message_walk
+from hansard.cache import Cache
+
+PART = 2000
+"""Messages of a part, by their seq."""
+KEPT = 500
+"""Newest messages that stay in part 0: more than any tail that is read with the head."""
+_TRIES = 5
+_BATCH_BYTES = 256 * 1024
+_BATCH_ROWS = 100
+_ALL = 2**31 - 1
+
+
+async def delete_rows(link: Link, name: Name, row: tuple[int, int, int, int, str], n: int) -> None:
+    """Deletes what parts have of a message; without its place, if that stays."""
+    part, era, segment, seq, id = row
+    for kind in (rows.MESSAGE, rows.REFERENCE):
+        await link.put("delete_part_rows", n, link.prefix, *name, part, era, kind, segment, seq)
+    if id:
+        await link.put("delete_part_id", n, link.prefix, *name, rows.id_part(id), era, id)
+
+
+async def delete_part(link: Link, name: Name, part: int, n: int) -> None:
+    await link.put("delete_part", n, link.prefix, *name, part)
+
+
+class Sealer:
+    def __init__(self, link: Link, heads: Cache[Name, Head]) -> None:
+        self._link = link
+        self._heads = heads
+        """Those that this process remembers."""
+
+    async def seal(self, name: Name, head: Head) -> None:
+        """Moves messages to parts, if there are many. Called after each write."""
+        tries = 0
+        while head.state is not None and head.state.seq - head.sealed >= PART + KEPT and tries < _TRIES:
+            sealed = await self._seal(name, head)
+            if sealed is None:
+                tries += 1
+                now = await read.load(self._link, name)
+                if now is None:
+                    return
+                sealed = now
+            head = sealed
+
+    async def _seal(self, name: Name, head: Head) -> Head | None:
+        """Returns the head after it; None if another writer was faster."""
+        part = head.claim or Part(head.last_part + 1, head.sealed + PART)
+        claim = await self._swap(name, head, structs.replace(head, claim=part, last_part=part.number))
+        if claim is None or claim.state is None:
+            return None
+        moved = await self._moved(name, claim)
+        await self._copy(name, claim, moved)
+        for _ in range(_TRIES):
+            finished = structs.replace(
+                claim, parts=[*claim.parts, part], claim=None, overlaid=False, edits=claim.edits + 1
+            )
+            if done := await self._swap(name, claim, finished, self._deletions(name, claim, moved)):
+                return done
+            now = await read.load(self._link, name)
+            if now is None or (now.birth, now.era, now.edits) != (claim.birth, claim.era, claim.edits):
+                return None
+            claim = now
+        return None
+
+    async def _moved(self, name: Name, claim: Head) -> list[Row]:
+        """The rows of part 0 that belong to parts."""
+        assert claim.state is not None
+        assert claim.claim is not None
+        view = ConversationView(self._link, name, claim, claim.state)
+        found: list[Row] = []
+        after = rows.NO_SEQ if claim.overlaid else claim.sealed
+        for segment in message_walk.segments(claim.state):
+            for kind in (rows.MESSAGE, rows.REFERENCE):
+                found += await view.read("read_oldest", claim.era, kind, segment, after, claim.claim.upto, _ALL)
+        return found
+
+    async def _copy(self, name: Name, claim: Head, moved: Iterable[Row]) -> None:
+        key = (self._link.prefix, *name)
+        copies: dict[int, list[Row]] = {}
+        for row in moved:
+            era, kind, segment, seq, _, _, doc, _ = row
+            part = claim.part_of(seq)
+            if doc == rows.REMOVED:
+                await delete_rows(self._link, name, (part, era, segment, seq, ""), claim.n)
+                continue
+            copies.setdefault(part, []).append(row)
+            if kind == rows.MESSAGE:
+                id = rows.message_row(row, name[1]).id
+                place = documents.encode((segment, seq))
+                copies.setdefault(rows.id_part(id), []).append((era, rows.ID, 0, 0, id, None, place, None))
+        for part, some in copies.items():
+            batch: list[Statement] = []
+            size = 0
+            for era, kind, segment, seq, row_name, _, doc, body in some:
+                batch.append(("put_part_row", (*key, part, era, kind, segment, seq, row_name, doc, body, claim.n)))
+                size += len(doc) + len(body or b"")
+                if len(batch) == _BATCH_ROWS or size > _BATCH_BYTES:
+                    await self._link.put_together(batch)
+                    batch, size = [], 0
+            if batch:
+                await self._link.put_together(batch)
+
+    def _deletions(self, name: Name, claim: Head, moved: Iterable[Row]) -> list[Statement]:
+        """Deletes from part 0 what was copied."""
+        assert claim.state is not None
+        assert claim.claim is not None
+        key = (self._link.prefix, *name)
+        found: list[Statement] = [
+            ("delete_sealed", (*key, claim.era, kind, segment, claim.claim.upto))
+            for segment in message_walk.segments(claim.state)
+            for kind in (rows.MESSAGE, rows.REFERENCE)
+        ]
+        messages = [row for row in moved if row[1] == rows.MESSAGE and row[6] != rows.REMOVED]
+        ids = [rows.message_row(row, name[1]).id for row in messages]
+        return [*found, *(("delete_row", (*key, claim.era, rows.ID, 0, 0, id)) for id in ids)]
+
+    async def _swap(self, name: Name, before: Head, after: Head, others: Iterable[Statement] = ()) -> Head | None:
+        n, recent = rows.following(before)
+        after = structs.replace(after, n=n, recent=recent)
+        self._heads.pop(name)
+        key = (self._link.prefix, *name)
+        swap: Statement = ("swap_head", (after.stamp, rows.encode_head(after), *key, before.stamp))
+        if not await self._link.swap([swap, *others]):
+            return None
+        self._heads.put(name, after)
+        return after
