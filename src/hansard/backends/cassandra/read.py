@@ -132,7 +132,7 @@ class ConversationView:
     def _ranges(self, after: int, upto: int) -> list[tuple[int, int, int]]:
         """The parts that have messages of this range, oldest first, each with its part of the range."""
         found = []
-        for part in (*self.head.parts, rows.Part(0, upto)):
+        for part in (*self.head.parts, rows.SealedPart(0, upto)):
             if after < min(upto, part.upto):
                 found.append((part.number, after, min(upto, part.upto)))
                 after = part.upto

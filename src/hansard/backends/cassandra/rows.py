@@ -82,7 +82,7 @@ class IndexProgress(Struct, array_like=True, frozen=True):
     """Of the terms."""
 
 
-class Part(Struct, array_like=True, frozen=True):
+class SealedPart(Struct, array_like=True, frozen=True):
     """A partition with the messages up to a seq, from that of the part before."""
 
     number: int
@@ -108,9 +108,9 @@ class Head(Struct, omit_defaults=True, frozen=True):
     """The newest sums. A sum that is not here begins again."""
     has_tombstones: bool = False
     index: IndexProgress = IndexProgress()
-    parts: list[Part] = []
+    parts: list[SealedPart] = []
     """Oldest first."""
-    claim: Part | None = None
+    claim: SealedPart | None = None
     """The part that is being filled."""
     last_part: int = 0
     """The highest number that a part has had."""

@@ -21,7 +21,7 @@ from msgspec import structs
 from hansard.backends.cassandra import read, rows
 from hansard.backends.cassandra.connection import Link, Row, Statement
 from hansard.backends.cassandra.read import ConversationView, Name
-from hansard.backends.cassandra.rows import Head, Part
+from hansard.backends.cassandra.rows import Head, SealedPart
 from hansard.backends.shared import documents, message_walk
 from hansard.cache import Cache
 
@@ -69,7 +69,7 @@ class Sealer:
 
     async def _seal(self, name: Name, head: Head) -> Head | None:
         """Returns the head after it; None if another writer was faster."""
-        part = head.claim or Part(head.last_part + 1, head.sealed + PART)
+        part = head.claim or SealedPart(head.last_part + 1, head.sealed + PART)
         claim = await self._swap(name, head, structs.replace(head, claim=part, last_part=part.number))
         if claim is None or claim.state is None:
             return None
