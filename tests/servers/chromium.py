@@ -1,4 +1,4 @@
-"""The Chromium that is installed, for the tests of the page."""
+"""The Chromium that is installed, for the tests of the page: without windows where that is installed too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def why_absent() -> str | None:
     """Why there can be no browser here."""
     if path():
         return None
-    return "no Chromium is installed: apt-get install chromium, or name one in HANSARD_TEST_CHROMIUM"
+    return "no Chromium is installed: apt-get install chromium-headless-shell, or name one in HANSARD_TEST_CHROMIUM"
 
 
 @contextmanager
