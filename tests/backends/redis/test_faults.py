@@ -395,7 +395,8 @@ def test_waiting_for_replicas(start: StartServer) -> None:
     with sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=5000") as store:
         store.append("c", Message("user", "x", id="a"))
         assert replica.client().zcard("hansard:{default:c}:messages:1") == 1
-        replica.kill()
+    replica.kill()
+    with sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=200") as store:
         with pytest.raises(Unavailable, match="only 0 of 1 replicas") as late:
             store.append("c", Message("user", "y", id="b"))
         assert late.value.outcome == "unknown"
