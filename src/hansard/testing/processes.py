@@ -33,7 +33,11 @@ CONTEXT.set_forkserver_preload(
 
 
 class Writer:
-    """A process that appends; `acknowledged` counts, for each stream, the batches whose append has returned."""
+    """A process that appends.
+
+    `acknowledged` counts, for each stream, the batches whose append has returned; `longest` is the longest that one
+    append has taken, in seconds.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class Writer:
     ) -> None:
         self.job = Job(url, name, list(conversations), batch, batches, tasks, dict(starts or {}))
         self.acknowledged: dict[str, int] = {stream: self.job.starts.get(stream, 0) for stream in self.job.streams()}
+        self.longest = 0.0
         self._errors = ""
         self._pipe, theirs = CONTEXT.Pipe(duplex=False)
         self.process = CONTEXT.Process(target=run_job, args=(self.job, theirs))
@@ -91,7 +96,8 @@ class Writer:
     def _collect(self) -> None:
         while (line := self._next()) is not None:
             if line not in ("open", self._errors):
-                stream, number = line.split()
+                stream, number, seconds = line.split()
+                self.longest = max(self.longest, float(seconds))
                 # Batches of a stream are reported in order: anything else is a bug in this module.
                 assert int(number) == self.acknowledged[stream], line
                 self.acknowledged[stream] += 1

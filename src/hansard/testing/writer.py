@@ -1,7 +1,7 @@
 """The program of a writer process: appends batches to a store and reports each acknowledged batch to its parent.
 
-Every message in its pipe is one acknowledgement, written only after `append` returned. So after a kill, the parent
-reads from the pipe exactly what the store has acknowledged.
+Every message in its pipe is one acknowledgement, with the seconds that the append took, written only after `append`
+returned. So after a kill, the parent reads from the pipe exactly what the store has acknowledged.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+import time
 import traceback
 from typing import Protocol
 
@@ -53,9 +54,9 @@ class Pipe(Protocol):
     def send_bytes(self, buf: bytes, /) -> None: ...
 
 
-def acknowledge(pipe: Pipe, stream: str, number: int) -> None:
+def acknowledge(pipe: Pipe, stream: str, number: int, began: float) -> None:
     # A write of a few bytes into a pipe is atomic, and can be read after this process has died.
-    pipe.send_bytes(f"{stream} {number}".encode())
+    pipe.send_bytes(f"{stream} {number} {time.monotonic() - began:.3f}".encode())
 
 
 def write_blocking(job: Job, pipe: Pipe) -> None:
@@ -63,8 +64,9 @@ def write_blocking(job: Job, pipe: Pipe) -> None:
     with sync.connect(job.url) as store:
         pipe.send_bytes(b"open")
         for number in job.numbers(stream):
+            began = time.monotonic()
             store.append(job.home(number), job.messages(stream, number))
-            acknowledge(pipe, stream, number)
+            acknowledge(pipe, stream, number, began)
 
 
 async def write_tasks(job: Job, pipe: Pipe) -> None:
@@ -73,8 +75,9 @@ async def write_tasks(job: Job, pipe: Pipe) -> None:
 
         async def write(stream: str) -> None:
             for number in job.numbers(stream):
+                began = time.monotonic()
                 await store.append(job.home(number), job.messages(stream, number))
-                acknowledge(pipe, stream, number)
+                acknowledge(pipe, stream, number, began)
 
         await asyncio.gather(*(write(stream) for stream in job.streams()))
 

@@ -175,24 +175,29 @@ class Link:
 
     async def put_together(self, statements: Sequence[Statement]) -> None:
         """The same for several of one partition: others see all or none."""
-        batch = BatchStatement(batch_type=BatchType.UNLOGGED)
-        for name, arguments in statements:
-            batch.add(await self._prepare(name), arguments)
-        await self._repeat(batch, "unknown")
+        await self._repeat(await self._batch(statements), "unknown")
 
     async def swap(self, statements: Sequence[Statement]) -> bool:
         """A conditional batch in one partition. False when a condition does not hold; then nothing was changed.
 
         It is never repeated: what became of one that fails is unknown.
         """
-        batch = BatchStatement(batch_type=BatchType.UNLOGGED)
-        for name, arguments in statements:
-            batch.add(await self._prepare(name), arguments)
+        batch = await self._batch(statements)
         try:
             rows = await _answer(self.session.driver.execute_async(batch))
         except Exception as error:
             raise translate(error, self.where, outcome="unknown") from error
         return bool(rows[0][0])
+
+    async def _batch(self, statements: Sequence[Statement]) -> BatchStatement:
+        prepared = self.session.prepared
+        for name, _ in statements:
+            if name not in prepared:
+                await self._prepare(name)
+        batch = BatchStatement(batch_type=BatchType.UNLOGGED)
+        for name, arguments in statements:
+            batch.add(prepared[name], arguments)
+        return batch
 
     async def _repeat(self, statement: Any, outcome: Outcome) -> list[Row]:
         for left in reversed(range(_REPEATS)):

@@ -249,7 +249,7 @@ class CassandraTransaction:
         queue.add(group, self._writer.commit)
         self.has_applied = True
         self._turn.leave()
-        return await asyncio.shield(group.done)
+        return await group.wait()
 
     async def _apply_alone(self, changes: Changes) -> Applied:
         await self._queue.idle()

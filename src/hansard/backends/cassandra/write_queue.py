@@ -27,9 +27,22 @@ class Group:
     def __init__(self, write: Write) -> None:
         self.write = write
         self.size = 0
-        self.done: asyncio.Future[RemovedCounts] = asyncio.get_running_loop().create_future()
-        # Retrieved here as well: the waiters may have been cancelled.
-        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._waiters: list[asyncio.Future[RemovedCounts]] = []
+
+    def wait(self) -> asyncio.Future[RemovedCounts]:
+        """One for each waiter: if it is cancelled, the others get their answer."""
+        waiter: asyncio.Future[RemovedCounts] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def finish(self, answer: RemovedCounts | BaseException) -> None:
+        for waiter in self._waiters:
+            if waiter.done():
+                continue
+            if isinstance(answer, RemovedCounts):
+                waiter.set_result(answer)
+            else:
+                waiter.set_exception(answer)
 
     def ids(self) -> set[str]:
         return {key[4] for key in self.write.rows if key[1] == 1}
@@ -75,7 +88,7 @@ class Queue:
                 if failure is not None and self.open is not None:
                     # What was decided on it does not hold either.
                     lost, self.open = self.open, None
-                    lost.done.set_exception(Overtaken())
+                    lost.finish(Overtaken())
         finally:
             self.under_way = None
             self._task = None
@@ -84,13 +97,13 @@ class Queue:
         try:
             gone = await commit(group.write)
         except BaseException as error:
-            group.done.set_exception(error)
+            group.finish(error)
             return error
         if gone is None:
             lost = Overtaken()
-            group.done.set_exception(lost)
+            group.finish(lost)
             return lost
-        group.done.set_result(gone)
+        group.finish(gone)
         return None
 
 
