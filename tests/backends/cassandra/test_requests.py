@@ -64,6 +64,24 @@ def test_writers_of_one_conversation_share_batches(url: str) -> None:
     asyncio.run(run())
 
 
+def test_the_usage_of_a_user_reads_no_other_conversations(url: str) -> None:
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            for number in range(3):
+                spent = hansard.Message("user", "Hello", usage=hansard.Usage(model="m", input_tokens=number))
+                await store.append(f"c{number}", [spent], user_id=f"u{number % 2}")
+            counts.clear()
+            assert [row.input_tokens for row in await store.user("u0").usage()] == [2]
+            assert (counts["read_usage"], counts["read_usage_of_user"]) == (0, 1)
+            assert [row.input_tokens for row in await store.usage()] == [2, 1]
+            counts.clear()
+            receipt = await store.erase_user("u0")
+            assert (receipt.usage_rows, counts["read_usage"], counts["delete_usage"]) == (1, 0, 2)
+            assert [row.input_tokens for row in await store.usage()] == [1]
+
+    asyncio.run(run())
+
+
 def test_every_query_is_used_and_known() -> None:
     folder = Path(cassandra.__file__).parent
     used = set(re.findall(r'"([a-z]+_[a-z_]+)"', "\n".join(path.read_text() for path in folder.glob("*.py"))))

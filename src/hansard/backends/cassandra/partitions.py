@@ -215,3 +215,6 @@ class CassandraPartitions:
         name = documents.encode([row.user_id, row.agent_id, row.model, id, sum.since]).decode()
         key = (self._link.prefix, tenant, month, bucket, row.day, name)
         await self._link.put("put_usage", *key, documents.encode(row), n, n)
+        if row.user_id is not None:
+            key = (self._link.prefix, tenant, row.user_id, month, row.day, name)
+            await self._link.put("put_usage_of_user", *key, documents.encode(row), n, n)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
 from hansard import rules
-from hansard.backends.cassandra import read
+from hansard.backends.cassandra import effects, read
 from hansard.backends.cassandra.catalog import NameCatalog
-from hansard.backends.cassandra.connection import Link, Row
+from hansard.backends.cassandra.connection import Link
 from hansard.backends.cassandra.effects import BUCKETS
 from hansard.backends.shared import documents, lists
 from hansard.contract.types import Context, Participation
@@ -16,30 +17,47 @@ from hansard.model import UsageRow
 
 _PIECE = 200
 _FIRST, _LAST = "", "9999-99-99"
+_USAGE_NAME = tuple[str | None, str | None, str | None, str, int]
+"""User, agent, model, conversation, and the number of the write that began the sum."""
 
 
 # Usage
 
 
+class _UsageRow(NamedTuple):
+    """What a conversation has used on a day."""
+
+    month: str
+    bucket: int
+    name: str
+    n: int
+    row: UsageRow
+
+
 async def _usage_rows(
-    link: Link, catalog: NameCatalog, tenant: str, since: str, until: str
-) -> AsyncGenerator[tuple[str, int, Row], None]:
-    """Month, bucket, and the row."""
+    link: Link, catalog: NameCatalog, tenant: str, user_id: str | None, since: str, until: str
+) -> AsyncGenerator[_UsageRow, None]:
+    """The rows of a user, or all (None)."""
     for month in await catalog.names("month", tenant):
         if not since[:7] <= month <= until[:7]:
             continue
-        asked = (link.read("read_usage", tenant, month, bucket, since, until) for bucket in range(BUCKETS))
-        for bucket, found in enumerate(await asyncio.gather(*asked)):
-            for row in found:
-                yield month, bucket, row
+        if user_id is not None:
+            asked = [link.read("read_usage_of_user", tenant, user_id, month, since, until)]
+        else:
+            asked = [link.read("read_usage", tenant, month, bucket, since, until) for bucket in range(BUCKETS)]
+        for found in await asyncio.gather(*asked):
+            for _, name, doc, n in found:
+                id = documents.decode(name.encode(), _USAGE_NAME, "the name of a usage row")[3]
+                row = documents.decode(doc, UsageRow, "a usage row")
+                yield _UsageRow(month, effects.bucket_of(id), name, n, row)
 
 
 async def usage(
     link: Link, catalog: NameCatalog, context: Context, since: str | None, until: str | None
 ) -> list[UsageRow]:
     found = [
-        documents.decode(row[2], UsageRow, "a usage row")
-        async for _, _, row in _usage_rows(link, catalog, context.tenant, since or _FIRST, until or _LAST)
+        each.row
+        async for each in _usage_rows(link, catalog, context.tenant, context.user, since or _FIRST, until or _LAST)
     ]
     return lists.select_usage(lists.add_up_usage(found), context)
 
@@ -47,11 +65,12 @@ async def usage(
 async def erase_usage(link: Link, catalog: NameCatalog, tenant: str, user_id: str | None) -> int:
     """Removes a user's rows, or all (None); returns how many different ones there were."""
     gone: set[rules.UsageKey] = set()
-    async for month, bucket, (day, name, doc, n) in _usage_rows(link, catalog, tenant, _FIRST, _LAST):
-        row = documents.decode(doc, UsageRow, "a usage row")
-        if user_id is None or row.user_id == user_id:
-            await link.put("delete_usage", n, link.prefix, tenant, month, bucket, day, name)
-            gone.add(lists.usage_key(row))
+    async for month, bucket, name, n, row in _usage_rows(link, catalog, tenant, user_id, _FIRST, _LAST):
+        await link.put("delete_usage", n, link.prefix, tenant, month, bucket, row.day, name)
+        if row.user_id is not None:
+            # This one last: an erasure that is repeated finds the rows by it.
+            await link.put("delete_usage_of_user", n, link.prefix, tenant, row.user_id, month, row.day, name)
+        gone.add(lists.usage_key(row))
     if user_id is None:
         for month in await catalog.names("month", tenant):
             await catalog.remove("month", tenant, month)
