@@ -1,8 +1,12 @@
-"""A cluster that changes under its users: a primary that dies under load, and slots that move to another node."""
+"""A cluster that changes under its users: a primary that dies under load, and slots that move to another node.
+
+`HANSARD_KILLS=100` moves all slots of a node back and forth more often.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +15,7 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 from tests.backends.redis.conftest import StartServer
-from tests.servers.redis import Cluster
+from tests.servers.redis import Cluster, Server
 from tests.wait import coming
 
 import hansard
@@ -20,6 +24,7 @@ from hansard.errors import Unavailable, Unsupported
 from hansard.model import Message
 
 WRITERS = 12
+MOVES = max(1, int(os.environ.get("HANSARD_KILLS", "4")) // 10)
 
 
 class Load:
@@ -106,6 +111,67 @@ def test_slots_that_move(cluster: Cluster) -> None:
         assert [message.content for message in store.iter_messages(name)] == list(range(number + 2))
         assert [each.id for each in store.user("u").list_conversations().items] == [name]
         assert store.check() == []
+
+
+class Resharding:
+    """Moves every slot with keys from one node to another, as `redis-cli --cluster reshard` does it."""
+
+    def __init__(self, source: Server, target: Server, nodes: list[Server]) -> None:
+        self._source, self._target = source.client(), target.client()
+        self._clients = [self._target, self._source, *(each.client() for each in nodes if each not in (source, target))]
+        self._port = target.port
+        self._ids = [client.execute_command("CLUSTER MYID").decode() for client in (self._source, self._target)]
+
+    def run(self) -> int:
+        slots = [slot for slot in range(16384) if self._keys(slot)]
+        for slot in slots:
+            self._move(slot)
+        return len(slots)
+
+    def _keys(self, slot: int) -> list[bytes]:
+        found: list[bytes] = self._source.execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
+        return found
+
+    def _move(self, slot: int) -> None:
+        here, there = self._ids
+        self._target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", here)
+        self._source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", there)
+        while keys := self._keys(slot):
+            for key in keys:
+                self._source.execute_command("MIGRATE", "127.0.0.1", self._port, key, 0, 5000)
+        for client in self._clients:
+            client.execute_command("CLUSTER SETSLOT", slot, "NODE", there)
+
+
+def test_a_resharding_under_load(tmp_path: Path) -> None:
+    """All data of a node moves to another while writers append: none of it is lost, stored twice or out of order."""
+    cluster = Cluster(tmp_path)
+
+    async def play() -> Load:
+        async with hansard.connect(f"{cluster.url}?timeout=15") as store:
+            load = Load(store)
+            tasks = [asyncio.create_task(load.write(name)) for name in load.acknowledged]
+            await coming(lambda: all(load.acknowledged.values()))
+            for number in range(MOVES):
+                source, target = cluster.primaries[number % 3], cluster.primaries[(number + 1) % 3]
+                before = _total(load)
+                assert await asyncio.to_thread(Resharding(source, target, cluster.primaries).run) > 0
+                await coming(lambda before=before: _total(load) >= before + 3 * WRITERS)  # type: ignore[misc]
+            load.running = False
+            await asyncio.gather(*tasks)
+            return load
+
+    try:
+        load = asyncio.run(play())
+        with sync.connect(cluster.url) as store:
+            for name, ids in load.acknowledged.items():
+                stored = [message.id for message in store.iter_messages(name)]
+                assert stored[: len(ids)] == ids
+                assert len(stored) <= len(ids) + 1
+            assert {each.id for each in store.list_conversations(limit=100).items} == set(load.acknowledged)
+            assert store.check() == []
+    finally:
+        cluster.stop()
 
 
 def test_a_node_of_a_cluster_is_not_a_server(cluster_url: str) -> None:
