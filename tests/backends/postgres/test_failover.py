@@ -17,7 +17,9 @@ from tests.servers import postgres
 from tests.wait import coming
 from tools.postgres import Server
 
-from hansard import Denied, Message, Store, Unavailable, connect
+from hansard import Denied, Message, Store, Unavailable, ValidationError, connect
+from hansard.backends.postgres.options import parse
+from hansard.urls import Url
 
 ROUNDS = max(1, int(os.environ.get("HANSARD_KILLS", "4")) // 10)
 WRITERS = 8
@@ -195,3 +197,27 @@ def test_a_silent_server_does_not_use_up_the_time(folder: Path) -> None:
                 assert len(await store.get_messages("c")) == 1
 
     play(check)
+
+
+WRITABLE = "target_session_attrs=read-write"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("//a:b@h1:1,h2/db", [f"//a:b@h1:1/db?{WRITABLE}", f"//a:b@h2/db?{WRITABLE}"]),
+        ("//a@[::1]:5,h/db", [f"//a@[::1]:5/db?{WRITABLE}", f"//a@h/db?{WRITABLE}"]),
+        ("///db?host=h1,h2&port=1,2", [f"///db?host=h1&port=1&{WRITABLE}", f"///db?host=h2&port=2&{WRITABLE}"]),
+        ("///db?host=h1,h2&port=1", [f"///db?host=h1&port=1&{WRITABLE}", f"///db?host=h2&port=1&{WRITABLE}"]),
+        ("//h/db", ["//h/db"]),
+        ("//h1,h2/db?target_session_attrs=any", [f"//h{each}/db?target_session_attrs=any" for each in (1, 2)]),
+        ("//h1,h2/db?target_session_attrs=prefer-standby", ["//h1,h2/db?target_session_attrs=prefer-standby"]),
+    ],
+)
+def test_each_host_has_a_url_of_its_own(url: str, expected: list[str]) -> None:
+    assert list(parse(Url(f"postgresql:{url}")).dsns) == [f"postgresql:{each}" for each in expected]
+
+
+def test_ports_that_do_not_match_the_hosts() -> None:
+    with pytest.raises(ValidationError, match="one for all hosts, or one for each"):
+        parse(Url("postgresql:///db?host=h1,h2,h3&port=1,2"))
