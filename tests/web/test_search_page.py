@@ -346,14 +346,15 @@ def test_the_overview_shows_counts(sample: Site) -> None:
     numbers = page.tree.one("dl", "numbers").words
     assert f"{stats.conversations:,}" in numbers
     assert f"{stats.messages:,}" in numbers
-    assert len(page.tree.all("svg", "chart")) == 2
+    assert len(page.tree.all("svg", "chart")) == 3
     assert "claude-sonnet-5" in page
     assert "sqlite" in page
     assert len(page.tree.all("a", "row")) == 8
     assert "a crash of the machine" in page
-    assert "Messages a day spread over the days of their conversation" in page
-    bars = page.tree.all("svg", "chart")[1].all("title")
-    assert sum(int(bar.words.rpartition(": ")[2].split()[0]) for bar in bars[-30:] if "k" not in bar.words) > 0
+    assert "Messages a day long conversations spread evenly over their days" in page
+    assert "none by this server" in page
+    bars = page.tree.all("svg", "chart")[0].all("title")
+    assert sum(int(bar.words.rpartition(": ")[2]) for bar in bars[-30:] if "k" not in bar.words) > 0
     assert "Not indexed yet" in page
     assert "Last check" in page
 

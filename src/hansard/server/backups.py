@@ -23,6 +23,8 @@ from hansard.model import Problem
 from hansard.store import Store
 
 _LOG = logging.getLogger("hansard.server")
+BACKUPS = ("hansard", "backups")
+"""The namespace of the record of the last backup."""
 _PREFIX, _SUFFIX = "hansard-", ".db"
 _RETRY_SECONDS = 300.0
 
@@ -140,6 +142,7 @@ class Backups:
             wait = self._every
             try:
                 name = await self.make()
+                await self._store.records.put(BACKUPS, "last", {"name": name})
                 _LOG.info("backed up", extra={"facts": {"backup": name, "to": self._where}})
             except HansardError as error:
                 _LOG.error("the backup failed: %s", error, extra={"facts": {"to": self._where}})

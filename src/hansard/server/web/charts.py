@@ -1,8 +1,13 @@
-"""Charts as SVG: columns per day, and horizontal bars. The style sheet sets their colours."""
+"""Charts as SVG: columns per day with axes and values to read, and horizontal bars. The style sheet sets their colours.
+
+Columns are stretched to the width of the page, which would distort text, so the labels of the axes are HTML beside
+them. Every value is in the tooltip of its column, which the script shows at once, and in a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from html import escape
 
@@ -10,8 +15,11 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from hansard.server.web.markup import short
+from hansard.server.web.words import say
 
 _FLOOR, _STEP = 100, 20
+_LABELS = 5
+"""Days that are named below a chart."""
 
 
 class Bar(Struct, frozen=True):
@@ -23,32 +31,60 @@ def days_between(first: date, last: date) -> list[date]:
     return [first + timedelta(days=number) for number in range((last - first).days + 1)]
 
 
-def columns(bars: Sequence[Bar], title: str, unit: str) -> Markup:
-    """Returns a column chart. Each column has a tooltip; screen readers get the highest value."""
-    most = max(bar.value for bar in bars) or 1
-    width = len(bars) * _STEP
-    drawn = "".join(_column(bar, at * _STEP, _tall(bar.value, most), unit) for at, bar in enumerate(bars))
+def columns(bars: Sequence[Bar], title: str, show: Callable[[float], str] = short) -> Markup:
+    """Returns a column chart. `show` formats a value."""
     highest = max(bars, key=lambda bar: bar.value)
-    caption = f"most: {short(highest.value)} on {highest.label}" if highest.value else "none in these days"
-    first, last = bars[0].label, bars[-1].label
-    ends = "".join(f"<span>{escape(each)}</span>" for each in (first, caption, last))
+    top = nice_limit(highest.value)
+    width = len(bars) * _STEP
+    drawn = "".join(_column(bar, at * _STEP, bar.value / top * _FLOOR, show) for at, bar in enumerate(bars))
+    lines = "".join(f'<path class="line" d="M0 {y}H{width}"/>' for y in (0, _FLOOR // 2))
+    most = say("most: {value} on {day}").format(value=show(highest.value), day=highest.label)
+    caption = most if highest.value else say("none in these days")
+    label = f"{title}, {bars[0].label} – {bars[-1].label}: {caption}"
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" '
-        f'aria-label="{escape(f"{title}, {first} to {last}: {caption}")}" '
-        f'preserveAspectRatio="none">{drawn}</svg><p class="axis" aria-hidden="true">{ends}</p>'
+        '<div class="plot" data-plot>'
+        f'<p class="scale" aria-hidden="true"><span>{show(top)}</span><span>{show(top / 2)}</span><span>0</span></p>'
+        f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" aria-label="{escape(label)}" '
+        f'preserveAspectRatio="none">{lines}{drawn}</svg>'
+        f'<p class="axis" aria-hidden="true">{_named_days(bars)}</p>'
+        f'<p class="reading" aria-hidden="true">{escape(caption)}</p></div>{_table(bars, title, show)}'
     )
 
 
-def _column(bar: Bar, x: int, tall: float, unit: str) -> str:
+def nice_limit(value: float) -> float:
+    """Returns the end of an axis: the next of 1, 2, 4, 5 or 10 times a power of ten, so that its half is readable."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return float(next(step * power for step in (1, 2, 4, 5, 10) if step * power >= value * (1 - 1e-9)))
+
+
+def _column(bar: Bar, x: int, tall: float, show: Callable[[float], str]) -> str:
+    tall = max(1.5, tall) if bar.value > 0 else 0.0
     return (
-        f"<g><title>{escape(bar.label)}: {short(bar.value)} {escape(unit)}</title>"
+        f"<g><title>{escape(bar.label)}: {show(bar.value)}</title>"
         f'<rect class="hit" x="{x}" y="0" width="{_STEP}" height="{_FLOOR}"/>'
-        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.1f}" width="{_STEP - 6}" height="{tall:.1f}" rx="2"/></g>'
+        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.1f}" width="{_STEP - 6}" height="{tall:.1f}"/></g>'
     )
 
 
-def _tall(value: float, most: float) -> float:
-    return max(1.5, value / most * (_FLOOR - 4)) if value > 0 else 0.0
+def _named_days(bars: Sequence[Bar]) -> str:
+    """Returns labels at equal distances, the first and the last day among them."""
+    count = min(_LABELS, len(bars))
+    places = [round(at * (len(bars) - 1) / max(1, count - 1)) for at in range(count)]
+    return "".join(f"<span>{escape(bars[place].label)}</span>" for place in places)
+
+
+def _table(bars: Sequence[Bar], title: str, show: Callable[[float], str]) -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{escape(bar.label)}</th><td class="to-right">{show(bar.value)}</td></tr>'
+        for bar in bars
+        if bar.value
+    )
+    if not rows:
+        return ""
+    table = f'<table><caption class="unseen">{escape(title)}</caption>{rows}</table>'
+    return f'<details class="values"><summary>{escape(say("Values"))}</summary>{table}</details>'
 
 
 def share(value: float, most: float) -> Markup:

@@ -29,6 +29,7 @@ from hansard.server.web.conversation_filters import (
 )
 from hansard.server.web.conversation_rows import ConversationRow, marked
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
+from hansard.store import Store
 
 routes = PageRoutes()
 
@@ -66,7 +67,7 @@ async def see_facets(request: ListRequest) -> HttpResponse:
     if request.query.q:
         matches = ListMatches([each for each, _ in (await _found(request, request.query.q))[0]], has_more=False)
     else:
-        matches = await _first_matches(request)
+        matches = await first_matches(request.store, request.query)
     facts = await request.services.facts.facts_of(request.store, matches.found)
     wanted = [each for each in matches.found if is_wanted(request.query, facts.get(each.id, NO_FACTS))]
     values: dict[str, Any] = {
@@ -110,14 +111,12 @@ class ListMatches(Struct, frozen=True):
     has_more: bool
 
 
-async def _first_matches(request: ListRequest) -> ListMatches:
-    query, dates = request.query, date_range(request.query)
+async def first_matches(store: Store, query: ConversationPageQuery) -> ListMatches:
+    dates = date_range(query)
     found: list[Conversation] = []
     after = dates.begin(query.index_sort)
     while len(found) < MOST_MATCHES:
-        page = await request.store.list_conversations(
-            **store_filters(query), sort=query.index_sort, after=after, limit=_STEP
-        )
+        page = await store.list_conversations(**store_filters(query), sort=query.index_sort, after=after, limit=_STEP)
         inside = [each for each in page.items if dates.has(each, query.index_sort)]
         found += inside
         after = page.next_cursor
@@ -129,7 +128,7 @@ async def _first_matches(request: ListRequest) -> ListMatches:
 async def _sorted_here(request: ListRequest) -> dict[str, Any]:
     """Returns a page of the first matches, filtered and sorted here."""
     query = request.query
-    matches = await _first_matches(request)
+    matches = await first_matches(request.store, request.query)
     facts: dict[str, ConversationFacts] = {}
     if query.needs_facts:
         facts = await request.services.facts.facts_of(request.store, matches.found)

@@ -37,8 +37,10 @@ class Totals(Struct, frozen=True):
     total: UsageRank
     tokens: dict[str, int]
     """Tokens by day."""
+    costs: dict[str, float]
+    """Cost by day."""
     models: list[UsageRank]
-    """The most expensive first. Agents and users: those with the most tokens first."""
+    """The most expensive first, then those with the most tokens; so are agents and users."""
     agents: list[UsageRank]
     users: list[UsageRank]
     at: datetime
@@ -47,15 +49,15 @@ class Totals(Struct, frozen=True):
 
 
 class UsageTotals:
-    """Recently computed totals, by tenant and user."""
+    """Recently computed totals, by tenant, user and first day."""
 
     def __init__(self) -> None:
-        self._cached: dict[tuple[str, str | None], Totals] = {}
+        self._cached: dict[tuple[str, str | None, date], Totals] = {}
         self._generation = 0
 
     async def sums(self, store: Store, since: date) -> Totals:
         now = datetime.now(UTC)
-        key = (store.tenant_id, store.user_id)
+        key = (store.tenant_id, store.user_id, since)
         cached = self._cached.get(key)
         if cached is not None and now - cached.at < _MINUTE:
             return cached
@@ -91,14 +93,17 @@ async def _usage(store: Store, since: date) -> list[UsageRow]:
 
 def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Totals:
     tokens: dict[str, int] = defaultdict(int)
+    costs: dict[str, float] = defaultdict(float)
     for row in rows:
         tokens[row.day] += row.input_tokens + row.output_tokens
+        costs[row.day] += row.cost
     is_much = stats is not None and stats.conversations > _MANY_CONVERSATIONS
     return Totals(
         stats,
         _sum("", rows),
         tokens,
-        _ranked(rows, lambda row: row.model, by_cost=True),
+        costs,
+        _ranked(rows, lambda row: row.model),
         _ranked(rows, lambda row: row.agent_id),
         _ranked(rows, lambda row: row.user_id),
         now,
@@ -106,15 +111,13 @@ def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Tot
     )
 
 
-def _ranked(
-    rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None], *, by_cost: bool = False
-) -> list[UsageRank]:
+def _ranked(rows: Sequence[UsageRow], by: Callable[[UsageRow], str | None]) -> list[UsageRank]:
     groups: dict[str, list[UsageRow]] = defaultdict(list)
     for row in rows:
         if (name := by(row)) is not None:
             groups[name].append(row)
     found = [_sum(name, each) for name, each in groups.items()]
-    return sorted(found, key=lambda each: (-each.cost if by_cost else 0, -each.tokens, each.name))[:BUSIEST]
+    return sorted(found, key=lambda each: (-each.cost, -each.tokens, each.name))[:BUSIEST]
 
 
 def _sum(name: str, rows: Iterable[UsageRow]) -> UsageRank:

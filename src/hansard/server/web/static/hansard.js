@@ -174,6 +174,20 @@
     facets.open = matchMedia("(min-width: 64.01rem)").matches;
   }
 
+  // Parts of a page that take longer to make
+
+  for (const each of all("[data-fetch]")) piece(each.dataset.fetch).then((found) => each.replaceChildren(found), quietly);
+
+  // The value of the day under the pointer, below its chart
+
+  for (const kind of ["pointerover", "pointerout"]) document.addEventListener(kind, (event) => {
+    const plot = event.target.closest?.("[data-plot]"), reading = plot && $(".reading", plot);
+    if (!reading) return;
+    reading.dataset.most ??= reading.textContent;
+    const day = event.type === "pointerover" ? $("title", event.target.closest("g") ?? plot) : null;
+    reading.textContent = event.target.closest("g") && day ? day.textContent : reading.dataset.most;
+  });
+
   // Updates of the list of conversations
 
   const list = $("#list[data-refresh]");
