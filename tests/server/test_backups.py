@@ -17,7 +17,7 @@ from tests.wait import PATIENCE, until
 import hansard
 from hansard import Corrupt, Store, Unavailable, Unsupported, ValidationError, sync
 from hansard.backends.memory import MemoryBackend
-from hansard.server.backups import Backups, FolderTarget
+from hansard.server.backups import BACKUPS, Backups, FolderTarget
 
 needs_s3 = pytest.mark.skipif(s3.why_absent() is not None, reason=f"no S3: {s3.why_absent()}")
 
@@ -44,6 +44,10 @@ def test_a_server_backs_up_and_the_backup_is_restored(shell: Shell) -> None:
         _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
     made = sorted(folder.glob("hansard-*.db"))
+    with sync.connect(f"sqlite:///{shell.folder}/chats.db") as store:
+        last = store.records.get(BACKUPS, "last")
+        assert last is not None
+        assert last.value["name"] >= made[0].name
     shell("restore", str(made[0]), "--url", "sqlite:///restored.db")
     with sync.connect(f"sqlite:///{shell.folder}/restored.db") as store:
         assert [message.text for message in store.get_messages("c")] == ["hello"]

@@ -21,7 +21,7 @@ from hansard.server.web.app import PAGES
 from hansard.testing.contract.walls import SECRET
 
 SEED = "s" * 43
-PLACES = {"conversation_id": ID, "message_id": MESSAGE, "number": "0"}
+PLACES = {"conversation_id": ID, "message_id": MESSAGE, "number": "0", "file_name": "export.zip"}
 FORMS: dict[str, dict[str, Any]] = {
     "do_begin": {"text": "x"},
     "do_say": {"text": "x"},

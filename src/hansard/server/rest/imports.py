@@ -1,43 +1,15 @@
-"""Uploads of other programs' exports, stored in the caller's view.
-
-An upload goes to a temporary file as it arrives, and is read from there on a thread of its own. It is not trusted: its
-databases are opened read-only and with limits, no class that it names is imported, and what it may unpack to or hold in
-one piece is bounded.
-"""
+"""Uploads of other programs' exports, stored in the caller's view."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, TypeVar
-
-from msgspec import Meta, Struct
-
-from hansard.errors import Conflict, QuotaExceeded, Unsupported, ValidationError
-from hansard.importers import Importer, ImportReport, ImportSource, importer_for, importer_named, load, open_source
-from hansard.importers.load import Owner
-from hansard.importers.registry import parsed_map
-from hansard.server.endpoints import BYTES, Id, Routes
-from hansard.server.problems import HttpError
+from hansard.errors import Conflict, QuotaExceeded, Unsupported
+from hansard.importers import ImportReport
+from hansard.server import uploads
+from hansard.server.endpoints import BYTES, Routes
 from hansard.server.request import Request
+from hansard.server.uploads import ImportFileQuery
 
 routes = Routes()
-T = TypeVar("T")
-_DONE = object()
-
-
-class ImportFileQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    source: Id | None = None
-    """The importer, where the file is not recognised."""
-    map: Annotated[str, Meta(max_length=2_000)] | None = None
-    """Which field is which in plain rows: `role=author,content=body`."""
-    agent_id: Id | None = None
-    dry_run: bool = False
-    strict: bool = False
 
 
 @routes.post("/import/{file_name}", consumes=BYTES, errors=(Conflict, QuotaExceeded, Unsupported))
@@ -46,71 +18,5 @@ async def import_file(request: Request[ImportFileQuery, None]) -> ImportReport:
 
     The file's name tells what it may be. `dry_run` only counts. Can be repeated: only what is new is stored.
     """
-    name = _checked(request.path[0])
-    with TemporaryDirectory(prefix="hansard-upload-") as folder:
-        path = Path(folder) / name
-        await _receive(request, path)
-        try:
-            async with request.context.imports:
-                return await _imported(request, path)
-        except ValidationError as error:
-            if folder not in str(error):
-                raise
-            # The message names the file, not where it is on this server.
-            raise ValidationError(str(error).replace(f"{folder}/", "")) from error
-
-
-def _checked(name: str) -> str:
-    if name in (".", "..") or any(each in name for each in "/\\\0") or len(name.encode()) > 200:
-        raise ValidationError("the name of a file has no slashes, and at most 200 bytes")
-    return name
-
-
-async def _receive(request: Request[ImportFileQuery, None], path: Path) -> None:
-    most = request.context.settings.max_upload_bytes
-    size = 0
-    with path.open("wb") as file:
-        async for piece in request.stream.chunks():
-            size += len(piece)
-            if size > most:
-                text = f"the file is larger than {most:,} bytes"
-                raise HttpError(413, QuotaExceeded(text, limit=most, value=size))
-            file.write(piece)
-
-
-async def _imported(request: Request[ImportFileQuery, None], path: Path) -> ImportReport:
-    query = request.query
-    with ThreadPoolExecutor(1, thread_name_prefix="hansard-import") as thread:
-        loop = asyncio.get_running_loop()
-        source = await loop.run_in_executor(thread, _opened, path, request.context.settings.max_body_bytes)
-        try:
-            importer = await loop.run_in_executor(thread, _importer, source, query)
-            report = ImportReport(importer.name)
-            owner = Owner(agent_id=query.agent_id)
-            async with aclosing(_on_thread(importer.read(source, report), thread)) as found:
-                return await load(request.store, found, report, owner=owner, dry_run=query.dry_run, strict=query.strict)
-        finally:
-            await loop.run_in_executor(thread, source.close)
-
-
-def _opened(path: Path, element_bytes: int) -> ImportSource:
-    source = open_source(path)
-    source.is_trusted = False
-    source.element_bytes = element_bytes
-    return source
-
-
-def _importer(source: ImportSource, query: ImportFileQuery) -> Importer:
-    if query.map is not None and query.source not in ("jsonl", "csv"):
-        raise ValidationError("map is for plain rows: pass source=jsonl or source=csv with it")
-    return importer_named(query.source, parsed_map(query.map)) if query.source else importer_for(source)
-
-
-async def _on_thread(found: Iterator[T], thread: ThreadPoolExecutor) -> AsyncGenerator[T]:
-    """What an iterator yields, each piece made on the thread: decoding must not keep others waiting."""
-    loop = asyncio.get_running_loop()
-    try:
-        while (each := await loop.run_in_executor(thread, next, found, _DONE)) is not _DONE:
-            yield each  # type: ignore[misc]
-    finally:
-        await loop.run_in_executor(thread, found.close)  # type: ignore[attr-defined]
+    async with uploads.received(request, request.path[0]) as path:
+        return await uploads.imported(request, path, request.query)

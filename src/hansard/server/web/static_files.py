@@ -9,7 +9,7 @@ from importlib.resources import files
 from starlette.types import Scope, Send
 
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-_NAMES = ("hansard.css", "hansard.js", "mark.svg", "api.css")
+_NAMES = ("hansard.css", "hansard.js", "import.js", "mark.svg", "api.css")
 _FOLDER = "/static/"
 
 

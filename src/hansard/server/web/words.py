@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "de": "Deutsch"}
 """The languages of the page, each by its own name."""
-SCRIPTS = ("hansard.js",)
+SCRIPTS = ("hansard.js", "import.js")
 _SAID = re.compile(r"""\bsay(?:Count)?\(\s*((?:"[^"\n]*"(?:,\s*)?)+)""")
 _TEXT = re.compile(r'"([^"\n]*)"')
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
