@@ -64,11 +64,11 @@ def test_the_period_of_the_figures_can_be_chosen(site: Site) -> None:
     for days, cost in ((1, 1.0), (20, 2.0), (60, 4.0)):
         usage = Usage(input_tokens=10, cost=cost, model="m")
         site.store.append(f"c{days}", [Message("assistant", "x", usage=usage, created_at=now - timedelta(days=days))])
-    for days, total in (("7", "$1.00"), ("30", "$3.00"), ("90", "$7.00")):
-        page = site.get(f"/?days={days}")
-        assert page.tree.one("a", aria_current="true").words == f"{days} days"
+    for period, total in (("7", "$1.00"), ("30", "$3.00"), ("90", "$7.00")):
+        page = site.get(f"/?days={period}")
+        assert page.tree.one("a", aria_current="true").words == f"{period} days"
         assert total in page.tree.one("dl", "numbers").words
-        assert len(page.tree.all("svg", "chart")[1].all("g")) == int(days)
+        assert len(page.tree.all("svg", "chart")[1].all("g")) == int(period)
     assert site.get("/?days=31").status == 400
 
 
