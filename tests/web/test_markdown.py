@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import msgspec
 import pytest
@@ -217,3 +218,28 @@ def test_every_language_is_known_and_shown_as_it_was_written(language: str) -> N
     text = "".join(f"<{sign}a> = \"b\" 'c' {{ 1 }}; # d\n" for sign in " !@#$%^&*()-=+[]|\\:/?.,é漢")
     assert highlight._lexer(language) is not None
     assert parse(highlight.Painter().code(text, language)).text == text
+
+
+def test_formulas_become_mathml() -> None:
+    html = markdown.render(r"With $x_1^2 \le \alpha$, and $$\frac{a+1}{\sqrt{b}}$$ it costs $5 or $6.")
+    assert "<msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup><mo>≤</mo><mi>α</mi>" in html
+    assert 'display="block"' in html
+    assert "<mn>1</mn></mrow><mrow><msqrt><mrow><mi>b</mi></mrow></msqrt></mrow></mfrac>" in html
+    assert html.count("<math") == 2
+    assert "costs $5 or $6" in html
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [r"\begin{matrix}a\end{matrix}", "{" * 50 + "}" * 50, "x" * 3000, r"\href{javascript:x}{y}", r"a_", "a}b"],
+)
+def test_other_formulas_are_shown_as_written(formula: str) -> None:
+    html = markdown.render(f"${formula}$")
+    assert "<math" not in html
+    assert unescape(html).count(formula) == 1
+
+
+def test_hostile_formulas_are_text() -> None:
+    html = markdown.render(r"$\text{<script>alert(1)</script>} < \mathrm{<img src=x onerror=alert(1)>}$")
+    assert "<script" not in html
+    assert "<img" not in html

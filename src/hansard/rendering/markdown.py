@@ -17,6 +17,7 @@ import nh3
 import pyromark
 from pyromark import Options
 
+from hansard.rendering import maths
 from hansard.rendering.highlight import Painter
 
 MOST = 20_000
@@ -27,6 +28,7 @@ _DEEPEST = 40
 _TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a", "span", "div"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
+    *maths.TAGS,
 }
 _ATTRIBUTES = {
     "a": {"href", "title"},
@@ -40,6 +42,8 @@ _ATTRIBUTES = {
     "td": {"class"},
     "blockquote": {"dir"},
     "table": {"dir"},
+    "math": {"class", "display"},
+    "mo": {"stretchy"},
 }
 _SCHEMES = {"http", "https", "mailto", "tel"}
 _CLEANER = nh3.Cleaner(
@@ -49,7 +53,7 @@ _CLEANER = nh3.Cleaner(
     link_rel="noopener noreferrer nofollow",
     strip_comments=True,
 )
-_OPTIONS = Options.ENABLE_TABLES | Options.ENABLE_STRIKETHROUGH | Options.ENABLE_TASKLISTS
+_OPTIONS = Options.ENABLE_TABLES | Options.ENABLE_STRIKETHROUGH | Options.ENABLE_TASKLISTS | Options.ENABLE_MATH
 _TAG = re.compile(r"(?<!\]\()(?<!\]: )(?<!\\)<(?!(?i:https?|mailto|tel):[^\s<>]*>|[^\s<>@]+@[^\s<>@]+>)")
 """A `<` that may begin HTML, but not one around a link target or an autolink. Other schemes are treated as tags, such
 as XML's `<soap:Body>`."""
@@ -158,6 +162,8 @@ class _HtmlWriter:
                 add(_CLOSE.get(name) or self._close(name, more))
             elif kind == "Code":
                 add(f"<code>{_escaped(what)}</code>")
+            elif kind in ("InlineMath", "DisplayMath"):
+                add(maths.render(what.replace(_LESS, "<"), is_block=kind == "DisplayMath"))
             elif kind == "TaskListMarker":
                 add(_TASKS[what])
             else:  # text, or HTML, which is shown as text
