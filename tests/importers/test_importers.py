@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 from tests.importers import exports, more_exports
 
 from hansard import connect
+from hansard.errors import Unavailable
 from hansard.importers import ImportReport, importer_for, importer_named, importers, load, open_source
 from hansard.importers.load import Owner
 from hansard.store import Store
+from hansard.testing.faulty import Fault, faulty
 
 
 def as_json(value: Any, name: str = "conversations.json") -> Callable[[Path], Path]:
@@ -422,6 +426,53 @@ async def test_a_conversation_that_comes_twice_is_stored_in_order(tmp_path: Path
         report = await imported(store, as_json([first, second])(tmp_path))
         assert (report.new, report.grown, report.messages) == (1, 1, 10)
         assert (await texts(store, "chat-1"))[-1] == ("user", "And when?")
+
+
+async def _whole(store: Store) -> dict[str, Any]:
+    """All that an import has stored, branch by branch."""
+    found: dict[str, Any] = {}
+    async for each in store.iter_conversations(archived=None):
+        branches = {
+            branch.id: [
+                (message.id, message.ratings) async for message in store.iter_messages(each.id, branch=branch.id)
+            ]
+            for branch in await store.list_branches(each.id)
+        }
+        found[each.id] = (each.title, each.metadata, each.branch, each.archived_at is not None, branches)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["a zip of ChatGPT", "LibreChat", "Claude Code", "JSON Lines"])
+async def test_an_import_that_breaks_off_anywhere_goes_on(kind: str, tmp_path: Path) -> None:
+    path = FILES[kind][1](tmp_path)
+    async with connect("memory://") as store:
+        await imported(store, path)
+        whole = await _whole(store)
+    for at in range(1, 100):
+        fault = Fault(at, "after")
+        async with connect("memory://") as store:
+            with suppress(Unavailable):
+                await imported(Store(faulty(store.backend, fault)), path)
+            if fault.struck is None:
+                return
+            assert (await imported(store, path)).problems == []
+            assert await _whole(store) == whole, f"broke off after call {at}, {fault.struck}"
+            assert (await imported(store, path)).messages == 0
+    raise AssertionError("the import has more calls than this test expects")
+
+
+@pytest.mark.parametrize("kind", ["a zip of ChatGPT", "LibreChat", "Claude Code", "JSON Lines"])
+async def test_two_imports_of_a_file_at_once_store_it_once(kind: str, tmp_path: Path) -> None:
+    path = FILES[kind][1](tmp_path)
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with connect("memory://") as store:
+        await imported(store, path)
+        whole = await _whole(store)
+    async with connect(url) as one, connect(url) as other:
+        reports = await asyncio.gather(imported(one, path), imported(other, path))
+        assert [report.problems for report in reports] == [[], []]
+        assert sum(report.messages for report in reports) == FILES[kind][3]
+        assert await _whole(one) == whole
 
 
 def _table(text: str, head: str) -> list[list[str]]:

@@ -32,8 +32,11 @@ POINTS = (
 _ENDING = r"(?:['’](?:[stdmSTDM]|re|ve|ll|RE|VE|LL)(?!\w))?"
 _CHUNK = re.compile(rf"[^\x00-/:-@\[-`{{-\x7f{POINTS}]+{_ENDING}|[#%+$&@]")
 _ASCII_CHUNK = re.compile(rf"[A-Za-z0-9]+{_ENDING}|[#%+$&@]")
-_NOT_PLAIN = b"#%+$&@'"
-_SEPARATED = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)) + bytes(128)
+_MARK_OF_OTHERS = b"\x01"
+_SEPARATED = bytes(
+    code if chr(code).isalnum() else ord(_MARK_OF_OTHERS if chr(code) in "#%+$&@'" else " ") for code in range(128)
+) + bytes(128)
+"""Spaces between letters and digits, and a mark for what may be part of a word or a word of its own."""
 SINGLES = r"\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 """Characters of scripts without spaces, already composed: most of a Chinese or Japanese text."""
 _ALL_SINGLES = re.compile(f"[{SINGLES}]+")
@@ -114,11 +117,11 @@ def _apart(words: str, more: dict[str, None]) -> tuple[str, str]:
 
 
 def _ascii_chunks(text: str) -> list[str]:
-    raw = text.encode("ascii")
-    if len(raw.translate(None, _NOT_PLAIN)) < len(raw):
+    raw = text.encode("ascii").translate(_SEPARATED)
+    if _MARK_OF_OTHERS in raw:
         return _ASCII_CHUNK.findall(text)
     # The same, several times as fast: only letters and digits are part of a word.
-    return raw.translate(_SEPARATED).decode("ascii").split()
+    return raw.decode("ascii").split()
 
 
 def spans(text: str) -> Iterator[tuple[int, int, Word]]:

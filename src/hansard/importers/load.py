@@ -11,21 +11,25 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from math import isfinite
 from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.contract.backend import Indexed
-from hansard.errors import Conflict, MessageNotFound, QuotaExceeded, ValidationError
+from hansard.errors import Conflict, QuotaExceeded, ValidationError
 from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines
-from hansard.model import MAIN, Conversation, Message
+from hansard.importers.values import text
+from hansard.model import MAIN, Conversation, Message, Rating
 from hansard.store import Store
 
 BATCH = 1_000
 """Messages of one append."""
 _THUMBS = {"thumbs_up": 1, "thumbs_down": -1, "thumbsUp": 1, "thumbsDown": -1}
+_COMMENT = 1_000
+"""Characters of a rating's comment that are kept with it; the metadata has all of them."""
 _GROUP = 16
 """Conversations that are stored at once."""
 
@@ -135,6 +139,8 @@ class _Loading:
         """The branch of which a message is the last one."""
         self._is_new = True
         self._is_created = False
+        self._empty_branch: str | None = None
+        """The branch of a conversation that is stored without any message, as by an import that was stopped."""
         self._stored = 0
 
     @property
@@ -170,8 +176,7 @@ class _Loading:
         stored = self._stored
         if self._is_new and not self._messages:
             await self._create()
-        elif self._is_created and not stored:
-            await self._store.delete_conversation(self._given.id)
+        elif self._is_created and not stored and await self._delete_empty():
             raise Conflict("it was deleted from this store, and stays deleted")
         self._note(stored)
         if stored:
@@ -207,7 +212,15 @@ class _Loading:
     async def take_back(self) -> None:
         """Removes a conversation that was made by this import and got no message."""
         if self._is_created and not self._branch_of:
-            await self._store.delete_conversation(self._given.id)
+            await self._delete_empty()
+
+    async def _delete_empty(self) -> bool:
+        """Deletes the conversation unless another import has stored its messages."""
+        found = await self._store.get_conversation(self._given.id)
+        if found is None or found.message_count:
+            return False
+        await self._store.delete_conversation(self._given.id)
+        return True
 
     def _note(self, stored: int) -> None:
         if self._is_new:
@@ -225,6 +238,10 @@ class _Loading:
 
     async def _find_stored(self, found: Conversation) -> None:
         self._is_new = False
+        if not found.message_count:
+            self._empty_branch = found.branch
+            await self._archive()
+            return
         for branch in await self._store.list_branches(found.id):
             last = None
             async for message in self._store.iter_messages(found.id, branch=branch.id, blobs="refs"):
@@ -239,7 +256,9 @@ class _Loading:
         at: str | None = leaf
         while at is not None and at not in self._branch_of:
             each = self._messages[at]
-            missing.append(each.message)
+            message = each.message
+            has_rating = message.metadata is not None and "rating" in message.metadata
+            missing.append(self._rated(message) if has_rating else message)
             at = each.parent
         if missing:
             missing.reverse()
@@ -257,22 +276,16 @@ class _Loading:
         self._tips.pop(after or "", None)
         self._tips[messages[-1].id] = branch
         self._branch_of.update((message.id, branch) for message in messages)
-        for message in messages:
-            if message.metadata is not None and "rating" in message.metadata:
-                await self._rate(message)
 
-    async def _rate(self, message: Message) -> None:
-        """Keeps what somebody thought of a message in the foreign program."""
+    def _rated(self, message: Message) -> Message:
+        """Returns a message with what somebody thought of it in the foreign program."""
         given = (message.metadata or {})["rating"]
         value = _THUMBS.get(given, given) if isinstance(given, str) else given
-        if not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             self._report.lose("rating that is no number", f"message {message.id!r}: {given!r}"[:120])
-            return
-        comment = (message.metadata or {}).get("rating_comment")
-        try:
-            await self._store.rate(self._given.id, message.id, value, by=self._user_id, comment=comment)
-        except MessageNotFound:
-            self._report.lose("rating of a deleted message", message.id)
+            return message
+        comment = text((message.metadata or {}).get("rating_comment"))[:_COMMENT] or None
+        return structs.replace(message, ratings=(Rating(value, self._user_id, comment),))
 
     def _count_stored(self, messages: int) -> None:
         self._stored += messages
@@ -288,30 +301,53 @@ class _Loading:
 
     async def _branch_after(self, after: str | None, first: str) -> str:
         """Returns the branch that ends with a message, or a new one from there."""
-        if self._is_new and not self._branch_of:
-            await self._create()
-            return MAIN
+        if not self._branch_of:
+            if self._is_new and await self._create():
+                return MAIN
+            if self._empty_branch is not None:
+                return self._empty_branch
         if after is not None and after in self._tips:
             return self._tips[after]
         source = self._branch_of[after] if after is not None else None
-        made = await self._store.branch(
-            self._given.id, at=after, source=source, empty=after is None, branch_id=first, activate=False
-        )
+        try:
+            await self._store.branch(
+                self._given.id, at=after, source=source, empty=after is None, branch_id=first, activate=False
+            )
+        except Conflict:
+            if first not in [branch.id for branch in await self._store.list_branches(self._given.id)]:
+                raise
+            return first  # another import of the same file has made it
         self._report.branches += 1
-        return made.id
+        return first
 
-    async def _create(self) -> None:
+    async def _create(self) -> bool:
+        """Creates the conversation. Returns False if another import has created it since it was looked for."""
         given = self._given
-        await self._store.create_conversation(
-            given.id,
-            user_id=self._user_id,
-            agent_id=self._owner.agent_id or given.agent_id,
-            audit_id=given.audit_id,
-            title=given.title or given.first_words,
-            metadata=given.metadata,
-            created_at=_earlier(given.created_at, datetime.now(UTC)),
-        )
+        try:
+            await self._store.create_conversation(
+                given.id,
+                user_id=self._user_id,
+                agent_id=self._owner.agent_id or given.agent_id,
+                audit_id=given.audit_id,
+                title=given.title or given.first_words,
+                metadata=given.metadata,
+                created_at=_earlier(given.created_at, datetime.now(UTC)),
+            )
+        except Conflict:
+            found = await self._store.get_conversation(given.id)
+            if found is None:
+                raise
+            self._is_new = False
+            self._empty_branch = found.branch
+            return False
         self._is_created = True
+        await self._archive()
+        return True
+
+    async def _archive(self) -> None:
+        """Before there are messages: an import that is stopped among them has done it."""
+        if self._given.archived_at is not None:
+            await self._store.update_conversation(self._given.id, archived=True)
 
     async def _describe(self, found: Conversation) -> None:
         """Metadata of the foreign program follow it, as the model in use. A title that was given here stays."""
@@ -331,8 +367,6 @@ class _Loading:
         branch = self._branch_of[leaf]
         if branch != await self._active_branch():
             await self._store.switch_branch(self._given.id, branch)
-        if self._is_new and self._given.archived_at is not None:
-            await self._store.update_conversation(self._given.id, archived=True)
 
     async def _active_branch(self) -> str | None:
         if self._is_created:
