@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from hansard.errors import Corrupt, QuotaExceeded, ValidationError
+from hansard.errors import Corrupt, QuotaExceeded, Unavailable, ValidationError
 from hansard.limits import Limits
 from hansard.model import (
     MAIN,
@@ -241,8 +241,21 @@ def _from_base64(text: str) -> bytes | None:
     return data if base64.b64encode(data).decode() == text else None
 
 
+IN_BUCKET = b"hansard: this blob is in a bucket"
+"""What a storage holds in place of a blob that `hansard.backends.bucket_blobs` keeps elsewhere."""
+
+
+def is_blob(sha256: str, data: object) -> bool:
+    """Whether the bytes have this hash, or say that the blob is in a bucket."""
+    return isinstance(data, bytes) and (data == IN_BUCKET or sha256_of(data) == sha256)
+
+
 def check_blob(sha256: str, data: object, where: str) -> None:
     """Raises `Corrupt` if the bytes do not have this hash."""
+    if data == IN_BUCKET and sha256_of(IN_BUCKET) != sha256:
+        raise Unavailable(
+            f"blob {sha256} of {where} is in a bucket: open the store with blobs='s3://…'", retryable=False
+        )
     if not isinstance(data, bytes) or sha256_of(data) != sha256:
         raise Corrupt(f"blob {sha256} of {where} is damaged: its bytes have another hash", where=where)
 

@@ -44,18 +44,22 @@ def connect(
     clock: Clock = utc_now,
     embedder: Embedder | None = None,
     lazy: bool = False,
+    blobs: str | None = None,
 ) -> Connecting:
     """Opens a store: `async with hansard.connect("sqlite:///chats.db") as store`, or `store = await hansard.connect()`.
 
     Without a URL it opens `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by
     the first text of a user; pass a function of the first messages, which may be async, for better titles. With an
     `embedder`, `search` also finds by meaning. With `lazy=True`, the first call opens a storage that is reached over a
-    network, so that a program can start while it is unreachable.
+    network, so that a program can start while it is unreachable. `blobs` is a bucket for the blobs,
+    `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; without one, they are in the storage itself.
     """
 
     async def open_store() -> Store:
         open = schemes.open_lazily if checks.flag(lazy, "lazy") else schemes.open_backend
         backend = await open(schemes.default_url() if url is None else url)
+        if blobs is not None:
+            backend = await schemes.with_bucket(backend, blobs)
         try:
             return Store(backend, limits=limits, auto_title=auto_title, clock=clock, embedder=embedder)
         except BaseException:

@@ -370,6 +370,7 @@ def connect(
     clock: Clock = utc_now,
     embedder: Embedder | None = None,
     lazy: bool = False,
+    blobs: str | None = None,
 ) -> Store:
     """Opens a store without an event loop. See `hansard.connect`."""
     open = schemes.open_lazily if checks.flag(lazy, "lazy") else schemes.open_backend
@@ -378,6 +379,8 @@ def connect(
     opener = run_to_end if schemes.opens_directly(where) else runner.thread.run
     try:
         backend = opener(open(where, blocking=True))
+        if blobs is not None:
+            backend = opener(schemes.with_bucket(backend, blobs))
     except BaseException:
         runner.thread.stop()
         raise

@@ -57,8 +57,21 @@ class Opener(Protocol):
 async def open_backend(url: str, *, blocking: bool = False, upgrade: bool = False) -> Backend:
     """Opens the storage that a URL names. In blocking mode nothing here suspends unless the backend must."""
     parts = Url(url)
+    bucket = parts.option("blobs")
     opener = _find_opener(parts)
-    return await opener(parts, blocking=blocking, upgrade=upgrade)
+    backend = await opener(parts, blocking=blocking, upgrade=upgrade)
+    return backend if bucket is None else await with_bucket(backend, bucket)
+
+
+async def with_bucket(backend: Backend, bucket: str) -> Backend:
+    """Returns the backend with its blobs in a bucket. Closes it if that cannot be."""
+    from hansard.backends.bucket_blobs import bucket_blobs  # imported here: few stores keep blobs elsewhere
+
+    try:
+        return bucket_blobs(backend, bucket)
+    except BaseException:
+        await backend.close()
+        raise
 
 
 async def open_lazily(url: str, *, blocking: bool = False) -> Backend:
@@ -67,12 +80,12 @@ async def open_lazily(url: str, *, blocking: bool = False) -> Backend:
     The scheme and its extra are checked now.
     """
     parts = Url(url)
-    opener = _find_opener(parts)
+    _find_opener(parts)
     if opens_directly(url) or parts.scheme.startswith(_MIRRORS):
-        return await opener(parts, blocking=blocking, upgrade=False)
+        return await open_backend(url, blocking=blocking)
     from hansard.backends.lazy import lazy  # imported here: few stores are opened lazily
 
-    return lazy(lambda: opener(Url(url), blocking=blocking, upgrade=False), parts.scheme)
+    return lazy(lambda: open_backend(url, blocking=blocking), parts.scheme)
 
 
 def _find_opener(url: Url) -> Opener:

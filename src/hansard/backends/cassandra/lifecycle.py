@@ -117,7 +117,7 @@ async def _check_messages(storage: CassandraStorage, view: ConversationView, whe
     problems += [Problem(where, f"message {id!r} cannot be found by its id") for id in lost]
     for sha256 in sorted({ref.sha256 for _, message in placed for ref in message.blobs}):
         data = await storage.blobs.get(view.name[0], sha256)
-        if data is None or codec.sha256_of(data) != sha256:
+        if not codec.is_blob(sha256, data):
             problems.append(Problem(where, f"blob {sha256} is missing or damaged"))
     return problems
 

@@ -72,7 +72,7 @@ class BlobFiles:
             path = self._layout.blob(sha256)
             with contextlib.suppress(FileNotFoundError):
                 data = path.read_bytes()
-                if codec.sha256_of(data) != sha256:
+                if not codec.is_blob(sha256, data):
                     raise Corrupt(f"{path} is damaged: its content does not have the hash in its name", where=str(path))
                 found[sha256] = data
         return found

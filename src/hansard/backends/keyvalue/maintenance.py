@@ -94,7 +94,7 @@ async def _check(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
         problems = list(rules.audit(where, *read)) if read else []
         digests = sorted({ref.sha256 for _, message in read[1] for ref in message.blobs}) if read else []
         blobs = [(each, await storage.tenant_data.get_blob(keys, each)) for each in digests]
-        lost = [each for each, data in blobs if data is None or codec.sha256_of(data) != each]
+        lost = [each for each, data in blobs if not codec.is_blob(each, data)]
         problems += [Problem(where, f"blob {each} is missing or damaged") for each in lost]
         entries = keys.entries(conversation, anchor.listed)
         entries += [keys.expiry(conversation, anchor.due)] if conversation.expires_at is not None else []

@@ -417,9 +417,10 @@ SELECT wanted.sha256 FROM unnest($2::text[]) AS wanted (sha256)
 WHERE NOT EXISTS (SELECT 1 FROM hansard.blobs b WHERE b.tenant = $1 AND b.sha256 = wanted.sha256);
 
 -- damaged_blobs --
--- The blobs of a tenant, or of all, whose bytes do not match their hash.
+-- The blobs of a tenant, or of all, whose bytes do not match their hash, and that are not in a bucket.
 SELECT tenant, sha256 FROM hansard.blobs
-WHERE ($1::text IS NULL OR tenant = $1) AND encode(sha256(data), 'hex') <> sha256 ORDER BY tenant, sha256;
+WHERE ($1::text IS NULL OR tenant = $1) AND encode(sha256(data), 'hex') <> sha256
+    AND data <> convert_to('hansard: this blob is in a bucket', 'UTF8') ORDER BY tenant, sha256;
 
 -- unused_blobs --
 -- Blobs of all tenants that are not referred to and need not be kept.

@@ -60,7 +60,7 @@ async def damaged_blobs(nodes: Nodes, keys: RedisKeys, tenant: str) -> AsyncIter
     async for _, digests in _blobs(nodes, keys, tenant):
         for sha256 in digests:
             data = (await get_blobs(nodes, keys, tenant, [sha256])).get(sha256)
-            if data is not None and codec.sha256_of(data) != sha256:
+            if data is not None and not codec.is_blob(sha256, data):
                 yield sha256
 
 

@@ -87,7 +87,7 @@ class Audit:
             yield [
                 Problem(tenant, f"blob {sha256} is damaged: its bytes have another hash")
                 for _, tenant, sha256, data in page
-                if not isinstance(data, bytes) or codec.sha256_of(data) != sha256
+                if not codec.is_blob(sha256, data)
             ]
             after = _last_of(after, page)
 
