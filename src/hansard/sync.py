@@ -27,7 +27,7 @@ from hansard.store.core import Clock, Titler, View, utc_now
 
 if TYPE_CHECKING:
     from hansard.search.vectors import Embedder
-    from hansard.store.search_modes import SearchMode
+    from hansard.store.search_modes import Grouping, SearchMode
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -278,9 +278,13 @@ class Store(_Blocking, Accessors):
         *,
         user_id: str | int | None = None,
         mode: SearchMode | None = None,
+        around: int = 0,
+        group_by: Grouping | None = None,
         token_cap: int = 2000,
     ) -> SearchTool:
-        tool = self._inner.search_tool(conversation_id, user_id=user_id, mode=mode, token_cap=token_cap)
+        tool = self._inner.search_tool(
+            conversation_id, user_id=user_id, mode=mode, around=around, group_by=group_by, token_cap=token_cap
+        )
         return SearchTool(tool, self._runner)
 
     @classmethod

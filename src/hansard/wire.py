@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hansard import codec
-from hansard.analysis import Lookup, Matches, Query, Ranking, parse_query, relaxed
+from hansard.analysis import Lookup, Matches, Query, Ranking, parse_pieces, parse_query, relaxed
 from hansard.contract.backend import Indexed
 from hansard.contract.types import Append, Draft, MessageChange, RecordWrite, Replace, Restore, RestoredRow
 from hansard.errors import Corrupt, ValidationError
@@ -49,12 +49,13 @@ class Method(Struct, frozen=True):
 
 
 class TypedLookup(Struct, frozen=True, forbid_unknown_fields=True):
-    """A lookup as it is sent: the query as typed, and whether any one word is sufficient."""
+    """A lookup as it is sent: the query as typed, and whether any one word is sufficient, or a piece of it."""
 
     text: str
     any: bool
     where: Lookup
     """The other fields; its own query is empty."""
+    part: bool = False
 
 
 def _method(name: str, need: Need) -> Method:
@@ -181,11 +182,12 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 def _typed(lookup: Lookup) -> TypedLookup:
     """A lone surrogate only separates words and JSON cannot encode it, so another separator replaces it."""
     text = _HALF_PAIR.sub(".", lookup.query.text)
-    typed = parse_query(text)
+    is_part = lookup.query.in_pieces
+    typed = parse_pieces(text) if is_part else parse_query(text)
     is_any = _terms(lookup.query) != _terms(typed)
     if is_any and _terms(lookup.query) != _terms(relaxed(typed)):
         raise ValidationError("the terms of the query are not those of its text")
-    return TypedLookup(text, is_any, structs.replace(lookup, query=Query("")))
+    return TypedLookup(text, is_any, structs.replace(lookup, query=Query("")), is_part)
 
 
 def _terms(query: Query) -> Query:
@@ -193,7 +195,7 @@ def _terms(query: Query) -> Query:
 
 
 def _lookup(sought: TypedLookup) -> Lookup:
-    query = parse_query(sought.text)
+    query = parse_pieces(sought.text) if sought.part else parse_query(sought.text)
     return structs.replace(sought.where, query=relaxed(query) if sought.any else query)
 
 

@@ -377,6 +377,7 @@ def test_search_options_narrow_the_hits(shell: Shell) -> None:
     assert ("word 1" in page.out, page.err) == (True, "")
     assert shell("search", "word -2 -1", "-c", "c0", "--json").json["items"][0]["message"]["content"] == "word 0"
     assert len(shell("search", "word nothing", "--match", "any", "--json").json["items"]) == 3
+    assert len(shell("search", "ord", "--match", "part", "--json").json["items"]) == 3
     assert shell("search", "--", "-word").err == "nothing found\n"
     # Global options may come anywhere, also before the query.
     assert len(shell("search", "--json", "--", "-nothing word").json["items"]) == 3

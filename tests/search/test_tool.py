@@ -10,6 +10,7 @@ import pytest
 
 import hansard
 import hansard.sync
+from hansard.errors import ValidationError
 from hansard.model import Message, Participant
 from hansard.search import Embedding
 
@@ -55,6 +56,16 @@ def test_what_a_model_writes(store: hansard.sync.Store) -> None:
     assert "4711" in tool.run('{"query": "code", "limit": null}')
     for wrong in ("", "{", "[]", "{}", '{"query": 5, "limit": []}', "\ud800"):
         assert tool.run(wrong).startswith("Error in the arguments"), wrong
+
+
+def test_it_shows_the_messages_around(store: hansard.sync.Store) -> None:
+    lines = store.search_tool("c1", around=1)("locker").splitlines()
+    assert [line.partition("UTC] ")[2] for line in lines] == ["Ann: My locker code is 4711", "assistant: Noted."]
+    found = store.search_tool(user_id="ann", group_by="conversation")("code", 1)
+    assert found.count("UTC]") == 1
+    for wrong in ({"around": 51}, {"around": -1}, {"group_by": "user"}):
+        with pytest.raises(ValidationError):
+            store.search_tool("c1", **wrong)  # type: ignore[arg-type]
 
 
 def test_nothing_names_another_conversation(store: hansard.sync.Store) -> None:

@@ -87,6 +87,10 @@ async def the_scene(client: Client) -> None:
     hits = await ask(client, "search_conversations", query="said 3")
     best = hits["hits"][0]
     assert (best["conversation_id"], best["text"]) == ("hers", "**said** **3**")
+    pieces = await ask(client, "search_conversations", query="aid", match="part", around=1, limit=1)
+    assert len(pieces["hits"][0]["passages"][0]) > 1
+    grouped = await ask(client, "search_conversations", query="said", group_by="conversation")
+    assert all(hit["passages"] for hit in grouped["hits"])
     assert (await ask(client, "search_conversations", query="SECRET"))["hits"] == []
     assert (await ask(client, "search_conversations", query="SECRET", conversation_id="others"))["hits"] == []
     wrong = await client.call_tool("read_conversation", {"conversation_id": "hers", "limit": 1000})

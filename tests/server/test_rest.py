@@ -319,6 +319,8 @@ def test_search_finds_and_pages(api: Served) -> None:
     problem(api.post("/search", json=other), 400, "invalid")
     problem(api.post("/search", json={"query": "red", "branch": "main"}), 400, "invalid")
     assert ok(api.post("/search", json={"query": "red", "user_id": "nobody"}))["items"] == []
+    piece = ok(api.post("/search", json={"query": "lue ird", "match": "part"}))
+    assert piece["items"][0]["snippet"]["highlights"] == [[2, 6], [7, 11]]
     question = {"query": "which fox was red today", "match": "auto", "time": "auto", "around": 1}
     asked = ok(api.post("/search", json=question))
     assert asked["items"][0]["message"]["content"] == "the red fox"

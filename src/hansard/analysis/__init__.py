@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from hansard.analysis.lookups import Lookup, Match, Matches, Position, RankedMatch, Ranking, position_of
 from hansard.analysis.prefilter import Sieve
-from hansard.analysis.queries import MAX_CHARACTERS, Clause, Query, count_terms, parse_query, relaxed, shortened
+from hansard.analysis.queries import (
+    MAX_CHARACTERS,
+    Clause,
+    Query,
+    count_terms,
+    parse_pieces,
+    parse_query,
+    pieces_of,
+    relaxed,
+    shortened,
+    with_words,
+)
 from hansard.analysis.terms import GAP, Terms, Word, analyse, columns, spans
 from hansard.analysis.texts import searchable, searchable_content, searchable_text
 
@@ -29,7 +40,9 @@ __all__ = [
     "analyse",
     "columns",
     "count_terms",
+    "parse_pieces",
     "parse_query",
+    "pieces_of",
     "position_of",
     "relaxed",
     "searchable",
@@ -37,4 +50,5 @@ __all__ = [
     "searchable_text",
     "shortened",
     "spans",
+    "with_words",
 ]

@@ -8,7 +8,7 @@ nothing. Text written together without a space (`user_id`, `src/app.py`, 東京)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -21,6 +21,8 @@ MAX_CLAUSES = MOST_TERMS
 """The most words and phrases of a query that are read."""
 MAX_PARTS = 64
 """The most terms of one phrase that count."""
+PIECE = 3
+"""The least characters of a piece of a word. Shorter ones are in thousands of words, and are found as words."""
 MAX_CHARACTERS = 10_000
 """The most characters of a query that are read."""
 _REMEMBERED = 200
@@ -40,11 +42,15 @@ class Phrase(Struct, frozen=True, gc=False):
     parts: tuple[str, ...]
     prefix: bool = False
     """The last one is only the beginning of a word."""
+    inside: bool = False
+    """It is part of a word, or of a row of them: then the first one is only an end, and the last one a beginning."""
 
     def is_in(self, terms: Terms) -> bool:
         if len(self.parts) > 1:
             return self._is_row_of(terms.words)
         only = self.parts[0]
+        if self.inside:
+            return any(only in term for term in terms.words) or any(only in term for term in terms.more)
         if self.prefix:
             return any(term.startswith(only) for term in terms.words) or any(
                 term.startswith(only) for term in terms.more
@@ -57,6 +63,9 @@ class Phrase(Struct, frozen=True, gc=False):
     def places(self, words: Sequence[str]) -> Iterator[int]:
         """Yields the positions at which it begins in a list of words."""
         first, size = self.parts[0], len(self.parts)
+        if self.inside:
+            yield from (at for at in range(len(words) - size + 1) if self.fits(words[at : at + size]))
+            return
         at = -1
         for _ in range(words.count(first)):
             at = words.index(first, at + 1)
@@ -66,9 +75,11 @@ class Phrase(Struct, frozen=True, gc=False):
     def fits(self, words: Sequence[str]) -> bool:
         if not self.prefix:
             return tuple(words) == self.parts
+        first = 1 if self.inside else 0
         return (
             len(words) == len(self.parts)
-            and tuple(words[:-1]) == self.parts[:-1]
+            and (not self.inside or words[0].endswith(self.parts[0]))
+            and tuple(words[first:-1]) == self.parts[first:-1]
             and words[-1].startswith(self.parts[-1])
         )
 
@@ -79,6 +90,8 @@ class Clause(Struct, frozen=True, gc=False):
     rows: tuple[Phrase, ...]
     is_name: bool = False
     """It names one thing: a quoted phrase, a number or code, or a capitalized word within a sentence."""
+    pieces: tuple[Phrase, ...] = ()
+    """The same as a piece of words; nothing if it is too short."""
 
     def is_in(self, terms: Terms) -> bool:
         return any(row.is_in(terms) for row in self.rows)
@@ -90,6 +103,8 @@ class Query(Struct, frozen=True, gc=False):
     text: str
     groups: tuple[tuple[Clause, ...], ...] = ()
     excluded: tuple[Clause, ...] = ()
+    in_pieces: bool = False
+    """Its words may be pieces of words."""
 
     def __bool__(self) -> bool:
         return bool(self.groups)
@@ -129,7 +144,7 @@ def _parsed(text: str) -> Query:
         if clause is None:
             continue
         if not word or _DIGIT.search(word) or (is_mixed and nth and word[0].isupper()):
-            clause = Clause(clause.rows, is_name=True)
+            clause = Clause(clause.rows, is_name=True, pieces=clause.pieces)
         if negative:
             excluded.append(clause)
         elif either:
@@ -146,6 +161,40 @@ def _parsed(text: str) -> Query:
 # A query is parsed again for every page and every snippet.
 _parsed_before = lru_cache(1024)(_parsed)
 _parsed_lately = lru_cache(8)(_parsed)
+
+
+def parse_pieces(text: str) -> Query:
+    """Returns the query whose words may be pieces of words, from three characters on."""
+    query = parse_query(text)
+    return Query(text, _each(_inside, query.groups), tuple(map(_inside, query.excluded)), in_pieces=True)
+
+
+def _each(change: Callable[[Clause], Clause], groups: tuple[tuple[Clause, ...], ...]) -> tuple[tuple[Clause, ...], ...]:
+    return tuple(tuple(map(change, group)) for group in groups)
+
+
+def _inside(clause: Clause) -> Clause:
+    return Clause(clause.pieces, clause.is_name) if clause.pieces else clause
+
+
+def pieces_of(query: Query) -> list[Phrase]:
+    """Returns the phrases of a query that are inside words."""
+    clauses = (*query.wanted, *query.excluded)
+    return [*dict.fromkeys(row for clause in clauses for row in clause.rows if row.inside)]
+
+
+def with_words(query: Query, words: Mapping[Phrase, Iterable[str]]) -> Query:
+    """Returns the query with the words that have its pieces, as an index finds them."""
+
+    def filled(clause: Clause) -> Clause:
+        found = [_with_word(row, word) for row in clause.rows if row.inside for word in words[row]]
+        return Clause((*clause.rows, *found), clause.is_name)
+
+    return Query(query.text, _each(filled, query.groups), tuple(map(filled, query.excluded)), query.in_pieces)
+
+
+def _with_word(row: Phrase, word: str) -> Phrase:
+    return Phrase((word, *row.parts[1:]), prefix=len(row.parts) > 1)
 
 
 def count_terms(text: str) -> int:
@@ -190,7 +239,17 @@ def _clause(text: str, minus: str, star: str) -> tuple[Clause | None, bool]:
         # In a sequence of words a text has only one spelling of each: with umlauts, if it has them.
         rows.append(_row([tuple(map(as_if_umlaut, word.raw)) for word in found], (), ""))
     rows += _numbers(text, star)
-    return Clause(tuple(dict.fromkeys(rows))), bool(minus)
+    return Clause(tuple(dict.fromkeys(rows)), pieces=_pieces(found)), bool(minus)
+
+
+def _pieces(found: Sequence[Word]) -> tuple[Phrase, ...]:
+    """Returns the clause as a piece of words. In a row of words, all but the first and last must be whole."""
+    raw = [part for word in found for part in word.raw][:MAX_PARTS]
+    if len(raw) == 1:
+        return (Phrase((raw[0],), inside=True),) if len(raw[0]) >= PIECE else ()
+    stems = [part for word in found for part in word.parts][:MAX_PARTS]
+    rows = [(first, *stems[1:-1], last) for first in (raw[0], stems[0]) for last in (raw[-1], stems[-1])]
+    return tuple(Phrase(row, prefix=True, inside=len(row[0]) >= PIECE) for row in dict.fromkeys(rows))
 
 
 def _nth(word: Word, nth: int) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def search(
     match: Annotated[
         WordMatch | None,
         Parameter(
-            help="Match all words (default for words), any (default for both), or auto, for a question.",
+            help="Match all words (default for words), any (default for both), auto for questions, or part for pieces.",
             show_default=False,
         ),
     ] = None,

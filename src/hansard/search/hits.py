@@ -49,6 +49,8 @@ class Hit(Struct, frozen=True, gc=False):
     query: str = ""
     passages: tuple[Passage, ...] = ()
     """With `around`, the messages around it; with `group_by`, the passages of its conversation, the best first."""
+    in_pieces: bool = False
+    """It was found with `match="part"`."""
 
     @property
     def text(self) -> str:
@@ -64,10 +66,11 @@ class Hit(Struct, frozen=True, gc=False):
 
     def cut(self, characters: int = SNIPPET) -> Snippet:
         """Returns a snippet of that length, or a little more."""
-        from hansard.analysis import parse_query
+        from hansard.analysis import parse_pieces, parse_query
         from hansard.search import snippets
 
-        return snippets.cut(self.text, parse_query(self.query), characters)
+        query = parse_pieces(self.query) if self.in_pieces else parse_query(self.query)
+        return snippets.cut(self.text, query, characters)
 
 
 class Hits(list[Hit]):

@@ -75,6 +75,10 @@ class _Words:
             for terms, owners in self._readings:
                 for place in row.places(terms):
                     yield from owners[place : place + len(row.parts)]
+        elif row.inside:
+            for form, places in self._forms.items():
+                if row.parts[0] in form:
+                    yield from places
         elif row.prefix:
             for form, places in self._forms.items():
                 if form.startswith(row.parts[0]):

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from hansard.analysis import analyse, parse_query
+from hansard.analysis import analyse, parse_query, searchable
 from hansard.errors import ValidationError
+from hansard.model import Message
 from hansard.search.hits import Hit, Hits
 
 NAME = "conversation_search"
@@ -126,9 +127,19 @@ def _has_all(hit: Hit) -> bool:
 
 def _as_text(hits: Hits) -> str:
     """Returns each result with its author and time, in plain text."""
-    results = []
-    for hit in hits:
-        message = hit.message
-        who = message.participant.display_name or message.participant.id if message.participant else message.role
-        results.append(f"[{message.created_at:%Y-%m-%d %H:%M} UTC] {who}: {hit.cut(_SHOWN).text.strip()}")
-    return "\n\n".join(results)
+    return "\n\n".join(passage for hit in hits for passage in _passages(hit))
+
+
+def _passages(hit: Hit) -> list[str]:
+    if not hit.passages:
+        return [_line(hit.message, hit.cut(_SHOWN).text)]
+    return ["\n".join(_line(each, _text(hit, each)) for each in passage.messages) for passage in hit.passages]
+
+
+def _text(hit: Hit, message: Message) -> str:
+    return hit.cut(_SHOWN).text if message.id == hit.message.id else searchable(message)[:_SHOWN]
+
+
+def _line(message: Message, text: str) -> str:
+    who = message.participant.display_name or message.participant.id if message.participant else message.role
+    return f"[{message.created_at:%Y-%m-%d %H:%M} UTC] {who}: {text.strip()}"

@@ -32,6 +32,8 @@ from hansard.server.pipeline import Pipeline
 from hansard.server.problems import HttpError
 from hansard.server.request import Request
 from hansard.store import Store
+from hansard.store.search_context import MOST_AROUND
+from hansard.store.search_modes import Grouping, WordMatch
 
 T = TypeVar("T")
 PATH = "/mcp"
@@ -55,6 +57,7 @@ class ToolView(NamedTuple):
 
 _VIEW: ContextVar[ToolView] = ContextVar("hansard_mcp_view")
 Limit = Annotated[int, Field(ge=1, le=100)]
+Around = Annotated[int, Field(ge=0, le=MOST_AROUND)]
 
 
 async def list_conversations(limit: Limit = 20, after: str | None = None) -> dict[str, Any]:
@@ -79,13 +82,33 @@ async def read_conversation(conversation_id: str, limit: Limit = 50, before: str
 
 
 async def search_conversations(
-    query: str, conversation_id: str | None = None, limit: Limit = 10, after: str | None = None
+    query: str,
+    conversation_id: str | None = None,
+    *,
+    match: WordMatch = "auto",
+    around: Around = 0,
+    group_by: Grouping | None = None,
+    limit: Limit = 10,
+    after: str | None = None,
 ) -> dict[str, Any]:
-    """Finds messages by a question, words, "phrases", prefix*, -not, a OR b; the best first. `after`: `next_cursor`."""
+    """Finds messages by a question, words, "phrases", prefix*, -not, a OR b; the best first. `after`: `next_cursor`.
+
+    `match`: `all` words, `any`, `auto` for a question, or `part` for pieces of words and numbers. `around` adds
+    messages before and after each hit. `group_by` returns the best conversations, with their best passages.
+    """
     store, audit_ids = _VIEW.get()
     audit_ids.update(tool="search_conversations", conversation_id=(conversation_id or "")[:_SHOWN])
-    searching = store.search(query, conversation_id=conversation_id, match="auto", limit=limit, cursor=after)
-    hits = await _reported(searching)
+    hits = await _reported(
+        store.search(
+            query,
+            conversation_id=conversation_id,
+            match=match,
+            around=around,
+            group_by=group_by,
+            limit=limit,
+            cursor=after,
+        )
+    )
     return {"hits": [_plain_hit(each) for each in hits], "next_cursor": hits.next_cursor, "complete": hits.complete}
 
 
@@ -137,7 +160,9 @@ def _plain_message(message: Message) -> dict[str, Any]:
 
 def _plain_hit(hit: Hit) -> dict[str, Any]:
     place = {"conversation_id": hit.conversation.id, "title": hit.conversation.title}
-    return place | _plain_message(hit.message) | {"text": hit.cut(_EXCERPT).marked()}
+    shown = place | _plain_message(hit.message) | {"text": hit.cut(_EXCERPT).marked()}
+    passages = [[_plain_message(message) for message in passage.messages] for passage in hit.passages]
+    return shown | ({"passages": passages} if passages else {})
 
 
 def _plain(value: Any) -> Any:

@@ -69,8 +69,8 @@ class SearchMethods(StorePart):
         - `all_branches`: search every branch, not only the active ones.
         - `mode`: `"words"`; with an embedder also `"meaning"`, or `"hybrid"`, which ranks by both. None for `"hybrid"`
           with an embedder, and for `"words"` without one, or with `match` or `order="newest"`.
-        - `match`: `"all"` words, `"any"` of them, or `"auto"` for a question: any, and answers without its words, too.
-          None for all with `"words"` and any with `"hybrid"`.
+        - `match`: `"all"` words, `"any"` of them, `"auto"` for a question: any, and answers without its words, too; or
+          `"part"` for all, as pieces of words. None for all with `"words"` and any with `"hybrid"`.
         - `order`: `"relevance"` or `"newest"`.
         - `time`: `"auto"` reads times in the query, such as `last week` or `in May`, and searches only messages of that
           time, if there are any: see `hits.period`.
@@ -156,6 +156,8 @@ class SearchMethods(StorePart):
         *,
         user_id: str | int | None = None,
         mode: SearchMode | None = None,
+        around: int = 0,
+        group_by: Grouping | None = None,
         token_cap: int = 2000,
     ) -> SearchTool:
         """Returns a `conversation_search` tool for a model, restricted to one conversation or to one user's.
@@ -163,11 +165,14 @@ class SearchMethods(StorePart):
         - `conversation_id`: the conversation to search; None for all of the user's.
         - `user_id`: whose conversations to search. Through a user's view it is that user.
         - `mode`: as in `search`; None for `"hybrid"` with an embedder and `"words"` without one.
+        - `around`, `group_by`: as in `search`: results with the messages around them, or the best conversations.
         - `token_cap`: the most tokens in the texts of a result.
         """
         from hansard.search.tool import SearchTool
-        from hansard.store import nearest_messages
+        from hansard.store import nearest_messages, search_context
 
+        checks.count(around, "around", search_context.MOST_AROUND, least=0)
+        checks.one_of(group_by, (None, "conversation"), "group_by")
         conversation = checks.optional_id(conversation_id, "conversation_id", self.limits)
         owner = self._owner(user_id)
         if conversation is None and owner is None:
@@ -179,7 +184,15 @@ class SearchMethods(StorePart):
 
         async def find(query: str, limit: int) -> Hits:
             return await self.search(
-                query, conversation_id=conversation, user_id=owner, mode=how, match="auto", limit=limit, token_cap=cap
+                query,
+                conversation_id=conversation,
+                user_id=owner,
+                mode=how,
+                match="auto",
+                around=around,
+                group_by=group_by,
+                limit=limit,
+                token_cap=cap,
             )
 
         return SearchTool(find, "this user's conversations" if conversation is None else "this conversation", how)

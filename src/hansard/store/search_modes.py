@@ -20,6 +20,7 @@ from hansard.analysis import (
     Matches,
     Ranking,
     count_terms,
+    parse_pieces,
     parse_query,
     relaxed,
     searchable,
@@ -36,7 +37,7 @@ from hansard.store.core import View
 from hansard.store.read_query import BlobMode
 
 SearchOrder = Literal["relevance", "newest"]
-WordMatch = Literal["all", "any", "auto"]
+WordMatch = Literal["all", "any", "auto", "part"]
 Grouping = Literal["conversation"]
 
 SearchMode = Literal["words", "meaning", "hybrid"]
@@ -72,11 +73,13 @@ class How(Struct, frozen=True):
 def mode(mode: SearchMode | None, order: object, match: object, *, has_embedder: bool = False) -> How:
     checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode")
     checks.one_of(order, ("relevance", "newest"), "order")
-    checks.one_of(match, (None, "all", "any", "auto"), "match")
+    checks.one_of(match, (None, "all", "any", "auto", "part"), "match")
     if mode is None and has_embedder and match in (None, "auto") and order == "relevance":
         mode = "hybrid"
     if mode in (None, "words"):
         return _by_words(order, match)
+    if match == "part":
+        raise ValidationError(f"match='part' finds pieces of words: it goes with mode='words', not {mode!r}")
     if order == "newest":
         raise ValidationError(f"mode={mode!r} ranks by relevance: order='newest' goes with mode='words'")
     # A question has words that its answer lacks.
@@ -84,6 +87,8 @@ def mode(mode: SearchMode | None, order: object, match: object, *, has_embedder:
 
 
 def _by_words(order: object, match: object) -> How:
+    if match == "part":
+        return How(newest if order == "newest" else best, "part")
     if order == "newest":
         return How(newest_as_needed, "all") if match == "auto" else How(newest, "any" if match == "any" else "all")
     return How(best, "auto" if match == "auto" else "any" if match == "any" else "all")
@@ -95,10 +100,10 @@ def lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
     text = query if type(query) is str else str.__str__(query)
     if how.is_by_words:
         check_size(text, limits)
-    parsed = parse_query(text)
     match = how.match
+    parsed = parse_pieces(text) if match == "part" else parse_query(text)
     is_question = match == "auto" and len(parsed.wanted) >= QUESTION
-    made = Lookup(parsed if match == "all" else relaxed(parsed), **where, neighbours=is_question)
+    made = Lookup(parsed if match in ("all", "part") else relaxed(parsed), **where, neighbours=is_question)
     if made.branch is not None and (made.conversation_id is None or made.all_branches):
         raise ValidationError("branch names a branch of one conversation: give its conversation_id, not all_branches")
     return made
@@ -122,9 +127,8 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
     matches = await _find(view, context, lookup)
     taken = _capped(matches.found, cap)
     more = matches.has_more or len(taken) < len(matches.found)
-    text = lookup.query.text
     return Hits(
-        [Hit(each.conversation, each.message, 0.0, text) for each in taken],
+        [_hit(lookup, each, 0.0) for each in taken],
         next_cursor=partial(_after, lookup, taken[-1]) if more and taken else None,
         complete=matches.complete,
     )
@@ -183,6 +187,11 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     return _page(found, lookup, _cursor_scope("hybrid", lookup), cursor, cap, complete=complete)
 
 
+def _hit(lookup: Lookup, match: Match, score: float) -> Hit:
+    query = lookup.query
+    return Hit(match.conversation, match.message, score, query.text, in_pieces=query.in_pieces)
+
+
 def _key(match: Match) -> nearest_messages.Key:
     return match.conversation.id, match.message.id
 
@@ -200,7 +209,7 @@ def _page(
     rest = ranked[skipped:]
     taken = len(_capped([each for _, each in rest[: lookup.limit]], cap))
     return Hits(
-        (Hit(each.conversation, each.message, score, lookup.query.text) for score, each in rest[:taken]),
+        (_hit(lookup, each, score) for score, each in rest[:taken]),
         next_cursor=cursors.of_search_offset(scope, skipped + taken) if taken < len(rest) else None,
         complete=complete,
     )

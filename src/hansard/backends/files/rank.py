@@ -16,6 +16,7 @@ from hansard.backends.files.rows import QUERIES
 from hansard.backends.files.search import BranchFilter, IndexHit, filters, found_and_read, owner_of
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.shared.full_text import clause_expression, expression
+from hansard.backends.shared.vocabulary import with_pieces
 from hansard.blocking import run_to_end
 from hansard.contract.types import Context
 
@@ -98,17 +99,18 @@ class FilePostings:
 
 
 def rank(tenant: Tenant, context: Context, lookup: Lookup) -> Ranking:
-    def find(connection: sqlite3.Connection) -> tuple[list[IndexHit], list[ScoredKey]]:
+    def find(connection: sqlite3.Connection) -> tuple[list[IndexHit], tuple[list[ScoredKey], bool]]:
         owner = owner_of(connection, context, lookup)
         if owner is None:
-            return [], []
-        postings = FilePostings(connection, context, lookup, owner)
-        best = relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
+            return [], ([], True)
+        filled, has_all = with_pieces(connection, lookup)
+        postings = FilePostings(connection, context, filled, owner)
+        best = relevance.best(filled.query, postings, lookup.limit, neighbours=lookup.neighbours)
         scored = run_to_end(best)
-        return [postings.hits[each.key] for each in scored], scored
+        return [postings.hits[each.key] for each in scored], (scored, has_all)
 
-    hits, messages, scored = found_and_read(tenant, lookup, find)
-    return Ranking(_ranked(zip(hits, scored, strict=True), messages))
+    hits, messages, (scored, has_all) = found_and_read(tenant, lookup, find)
+    return Ranking(_ranked(zip(hits, scored, strict=True), messages), complete=has_all)
 
 
 def _ranked(found: Iterable[tuple[IndexHit, ScoredKey]], messages: dict[int, Any]) -> list[RankedMatch]:

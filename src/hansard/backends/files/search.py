@@ -21,6 +21,7 @@ from hansard.backends.files.rows import QUERIES, MessagePosition
 from hansard.backends.files.state import decode_core
 from hansard.backends.files.tenant import Tenant
 from hansard.backends.shared.full_text import columns_of, conversation_term, expression
+from hansard.backends.shared.vocabulary import with_pieces
 from hansard.contract.types import Context, StoredBranch
 from hansard.model import Conversation, Message, to_micros
 
@@ -52,12 +53,14 @@ class IndexHit(NamedTuple):
 
 
 def search(tenant: Tenant, context: Context, lookup: Lookup) -> Matches:
-    def find(connection: sqlite3.Connection) -> tuple[list[IndexHit], bool]:
-        hits = _hits(connection, context, lookup)
-        return hits[: lookup.limit], len(hits) > lookup.limit
+    def find(connection: sqlite3.Connection) -> tuple[list[IndexHit], tuple[bool, bool]]:
+        filled, has_all = with_pieces(connection, lookup)
+        hits = _hits(connection, context, filled)
+        return hits[: lookup.limit], (len(hits) > lookup.limit, has_all)
 
-    hits, messages, has_more = found_and_read(tenant, lookup, find)
-    return Matches([Match(hit.conversation, messages[hit.n]) for hit in hits if hit.n in messages], has_more)
+    hits, messages, (has_more, has_all) = found_and_read(tenant, lookup, find)
+    found = [Match(hit.conversation, messages[hit.n]) for hit in hits if hit.n in messages]
+    return Matches(found, has_more, has_all)
 
 
 def found_and_read(

@@ -65,6 +65,11 @@ def _owner(kind: str, *names: str) -> str:
     return f"\2{kind}{hashlib.blake2b(text, digest_size=6).hexdigest()}"
 
 
+def only(owner: str) -> str:
+    """Finds everything of an owner."""
+    return _quoted(owner)
+
+
 def of_tenant(tenant: str) -> str:
     return _owner("t", tenant)
 
@@ -75,6 +80,13 @@ def of_user(tenant: str, user_id: str) -> str:
 
 def of_conversation(tenant: str, conversation_id: str) -> str:
     return _owner("c", tenant, conversation_id)
+
+
+def owner_of(tenant: str, user: str | None, conversation_id: str | None) -> str:
+    """Returns the term of everything that a search covers."""
+    if conversation_id is not None:
+        return of_conversation(tenant, conversation_id)
+    return of_tenant(tenant) if user is None else of_user(tenant, user)
 
 
 def owners(tenant: str, conversation_id: str, user_id: str | None) -> list[str]:
@@ -132,7 +144,7 @@ def _quoted(term: str) -> str:
 def expression_of(query: Query, owner: str) -> Expression:
     """Returns an expression that finds every matching message of the owner."""
     wanted = " & ".join(f"({_either(group)})" for group in query.groups)
-    believed = [clause for clause in query.excluded if _is_sayable(clause)]
+    believed = [clause for clause in query.excluded if _is_sayable(clause) and not _is_unknown(clause)]
     if believed:
         # An exclusion of a phrase is ignored for loose messages.
         wanted += f" & !(({' | '.join(map(_strict, believed))}) & !{_quoted(LOOSE)})"
@@ -149,18 +161,26 @@ def _is_sayable(clause: Clause) -> bool:
     return all(0 < len(part) <= LONGEST for row in clause.rows for part in row.parts)
 
 
+def _is_unknown(clause: Clause) -> bool:
+    """Returns whether it is a piece that no word has."""
+    return all(row.inside for row in clause.rows)
+
+
 def _either(clauses: Sequence[Clause]) -> str:
     return " | ".join(_row(row) for clause in clauses for row in clause.rows)
 
 
 def _row(row: Phrase) -> str:
+    if row.inside:
+        # Words that have the piece stand beside it: see `vocabulary`. A loose message may have others.
+        return _quoted(LOOSE)
     *parts, last = row.parts
     loosely = " & ".join([*(_loosely(part) for part in parts), _loosely(last, prefix=row.prefix)])
     return f"({_phrase(row)}) | ({_quoted(LOOSE)} & {loosely})" if parts else loosely
 
 
 def _strict(clause: Clause) -> str:
-    return " | ".join(f"({_phrase(row)})" for row in clause.rows)
+    return " | ".join(f"({_phrase(row)})" for row in clause.rows if not row.inside)
 
 
 def _phrase(row: Phrase) -> str:

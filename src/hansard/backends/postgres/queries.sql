@@ -565,6 +565,18 @@ DELETE FROM hansard.tombstones WHERE tenant = $1;
 SELECT version, (SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue WHERE tenant = $1 LIMIT $2) AS tail)
 FROM hansard.search_state;
 
+-- words_with_a_piece --
+-- The words of an owner's messages that contain a text, those in the most messages first. Owners are not words.
+SELECT word, count(*) FROM hansard.search, unnest(tsvector_to_array(terms)) AS word
+WHERE tenant = $1 AND terms @@ $2::text::tsquery AND word COLLATE "C" > E'\x1f' AND position($3::text IN word) > 0
+GROUP BY word ORDER BY count(*) DESC, word LIMIT $4;
+
+-- words_that_end_so --
+-- The same for words that end with a text.
+SELECT word, count(*) FROM hansard.search, unnest(tsvector_to_array(terms)) AS word
+WHERE tenant = $1 AND terms @@ $2::text::tsquery AND word COLLATE "C" > E'\x1f' AND right(word, length($3::text)) = $3
+GROUP BY word ORDER BY count(*) DESC, word LIMIT $4;
+
 -- save_search_state --
 -- Saves the versions that built the index and that fill it now.
 UPDATE hansard.search_state SET version = $1, filling = $2;

@@ -23,6 +23,7 @@ from hansard.analysis.relevance import Posting, ScoredKey
 from hansard.backends.postgres import lexemes, read, search_sql
 from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.search import PostgresSearch, message_of, tail_of
+from hansard.backends.postgres.vocabulary import with_pieces
 from hansard.contract.types import Context
 from hansard.executor import run_in_thread
 
@@ -195,7 +196,7 @@ async def rank(
     tail = await tail_of(link, context.tenant, note_tail, any_tail=any_tail)
     if tail is None:
         return None
-    lookup = structs.replace(lookup, below=None)
+    lookup, has_all = await with_pieces(link, context, structs.replace(lookup, below=None))
     if lookup.conversation_id is not None:
         entry = await read.find_state(link, context, lookup.conversation_id)
         if entry is None:
@@ -204,7 +205,7 @@ async def rank(
     postings = PostgresPostings(PostgresSearch(link, context, lookup, walled=walled))
     await postings.read_queue(tail)
     best = await relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
-    return Ranking(await postings.matches(best))
+    return Ranking(await postings.matches(best), complete=has_all)
 
 
 def _terms_of(found: list[Row]) -> list[Terms]:

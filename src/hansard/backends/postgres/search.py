@@ -12,11 +12,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from heapq import nlargest
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.backends.postgres import lexemes, read, rows, search_sql
 from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.lexemes import Expression
+from hansard.backends.postgres.vocabulary import with_pieces
 from hansard.contract.types import Context
 from hansard.errors import FormatMismatch
 from hansard.executor import run_in_thread
@@ -48,14 +51,20 @@ class PostgresSearch:
         self.lookup = lookup
         self.walled = walled
         self.user = context.user if lookup.user_id is None else lookup.user_id
-        self.owner = self._owner()
+        self.owner = lexemes.owner_of(context.tenant, self.user, lookup.conversation_id)
         self.expression: Expression = lexemes.expression_of(lookup.query, self.owner)
         self._homes: dict[str, Conversation] = {}
 
     async def quick(self) -> Matches | None:
         """Searches in one statement; None if that is not sufficient."""
         lookup, size = self.lookup, self.lookup.limit + 1
-        if self.walled or lookup.metadata or lookup.branch is not None or not self.expression.exact:
+        if (
+            lookup.query.in_pieces
+            or self.walled
+            or lookup.metadata
+            or lookup.branch is not None
+            or not self.expression.exact
+        ):
             return None
         most = _most(size)
         walked = 0 if lookup.conversation_id is not None else _walked(size)
@@ -89,12 +98,6 @@ class PostgresSearch:
         await self.find_homes(found[: lookup.limit])
         made = await _in_thread_if_large(self.matches_of, found[: lookup.limit])
         return Matches(made, len(found) > lookup.limit)
-
-    def _owner(self) -> str:
-        tenant, user = self.context.tenant, self.user
-        if self.lookup.conversation_id is not None:
-            return lexemes.of_conversation(tenant, self.lookup.conversation_id)
-        return lexemes.of_tenant(tenant) if user is None else lexemes.of_user(tenant, user)
 
     async def fetch(self, sql: str, values: Sequence[Any]) -> list[Row]:
         return await self.link.fetch(self.link.in_schema(sql), values)
@@ -224,7 +227,11 @@ async def search(
     Calls `note_tail` if there is one.
     """
     tail = await tail_of(link, context.tenant, note_tail, any_tail=any_tail)
-    return None if tail is None else await PostgresSearch(link, context, lookup, walled=walled).run(tail)
+    if tail is None:
+        return None
+    lookup, has_all = await with_pieces(link, context, lookup)
+    found = await PostgresSearch(link, context, lookup, walled=walled).run(tail)
+    return found if has_all else structs.replace(found, complete=False)
 
 
 async def tail_of(

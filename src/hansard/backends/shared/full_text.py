@@ -18,6 +18,10 @@ _LIKE_AN_OWNER = re.compile("c[0-9]+|u[0-9a-f]{16}")
 """Words that look like owner terms. Those are stored in a column of their own."""
 
 
+_NEVER = '"#never#"'
+"""A term that no text has, because signs are terms of their own."""
+
+
 @lru_cache(1024)
 def user_term(user_id: str) -> str:
     return "u" + hashlib.sha256(user_id.encode()).hexdigest()[:16]
@@ -62,7 +66,8 @@ def _either(clauses: Sequence[Clause]) -> str:
 
 
 def _clause(clause: Clause) -> str:
-    return " OR ".join(map(_row, clause.rows))
+    # Pieces of words are found by the words that have them: see `vocabulary`.
+    return " OR ".join(_row(row) for row in clause.rows if not row.inside) or _NEVER
 
 
 def _row(row: Phrase) -> str:

@@ -26,6 +26,7 @@ from hansard.analysis import (
 )
 from hansard.analysis.relevance import Posting
 from hansard.backends.shared.full_text import clause_expression, expression
+from hansard.backends.shared.vocabulary import with_pieces
 from hansard.backends.sqlite import index, rows, search
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import ReadConnection
@@ -234,9 +235,10 @@ def rank(connection: ReadConnection, context: Context, lookup: Lookup, tail: int
     """Returns the best matches; None if the tail is longer than that, and must be indexed first."""
     if not search.is_ready(connection, tail):
         return None
+    lookup, has_all = with_pieces(connection, lookup)
     where = SqliteSearch(connection, context, lookup)
     if not where.locate():
         return Ranking([])
     postings = SqlitePostings(where)
     best = relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
-    return Ranking(postings.matches(run_to_end(best)))
+    return Ranking(postings.matches(run_to_end(best)), complete=has_all)

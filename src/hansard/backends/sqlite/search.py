@@ -15,6 +15,7 @@ from msgspec import structs
 from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse
 from hansard.backends.shared.full_text import conversation_term, expression, user_term
+from hansard.backends.shared.vocabulary import with_pieces
 from hansard.backends.sqlite import index, read, read_cache, rows
 from hansard.backends.sqlite.read_cache import ConversationBranch, ReadConnection
 from hansard.backends.sqlite.rows import Row, unpack
@@ -265,7 +266,13 @@ class SqliteSearch:
 
 def search(connection: ReadConnection, context: Context, lookup: Lookup, tail: int) -> Matches | None:
     """Returns the matches; None if the tail is longer than that, and must be indexed first."""
-    return SqliteSearch(connection, context, lookup).find() if is_ready(connection, tail) else None
+    if not is_ready(connection, tail):
+        return None
+    if not lookup.query.in_pieces:
+        return SqliteSearch(connection, context, lookup).find()
+    filled, has_all = with_pieces(connection, lookup)
+    found = SqliteSearch(connection, context, filled).find()
+    return found if has_all else structs.replace(found, complete=False)
 
 
 def is_ready(connection: ReadConnection, tail: int) -> bool:
@@ -293,7 +300,9 @@ def is_unfiltered(lookup: Lookup) -> bool:
 
 @lru_cache(1024)
 def _is_word(query: Query) -> bool:
-    words = all(len(row.parts) == 1 and not row.prefix for clause in query.wanted for row in clause.rows)
+    words = all(
+        len(row.parts) == 1 and not row.prefix and not row.inside for clause in query.wanted for row in clause.rows
+    )
     return words and len(query.groups) == 1 and not query.excluded
 
 

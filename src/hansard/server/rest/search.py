@@ -25,9 +25,9 @@ class SearchBody(Struct, frozen=True, forbid_unknown_fields=True):
     """`query` as people type it. The other fields filter; `cursor` is the `next_cursor` of the previous page.
 
     `mode` is `words`, `meaning` or `hybrid`; the latter two need an embedder, with which `hybrid` is the default.
-    `match` is `all`, `any` or `auto`, for questions. `time` reads times such as `last week` in the query; `around` adds
-    messages before and after each hit, and `group_by` returns the best conversations. `read_from` may be `replica`
-    if the newest writes may be missing.
+    `match` is `all`, `any`, `auto` for questions, or `part` for pieces of words. `time` reads times such as `last week`
+    in the query; `around` adds messages before and after each hit, and `group_by` returns the best conversations.
+    `read_from` may be `replica` if the newest writes may be missing.
     """
 
     query: str

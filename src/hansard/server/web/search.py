@@ -44,7 +44,7 @@ class SearchQuery(Struct, frozen=True, forbid_unknown_fields=True):
     since: str | None = None
     until: str | None = None
     mode: SearchMode | None = None
-    match: Literal["", "all", "any", "auto"] = ""
+    match: Literal["", "all", "any", "auto", "part"] = ""
     order: SearchOrder = "relevance"
     branches: Literal["active", "all"] = "active"
     cursor: str | None = None

@@ -422,6 +422,38 @@ class TestSearching(Contract):
         assert found(store, "apple pear") == ["apple pear"]
         assert texts(store.search("apple pear", match="any")) == ["apple pear", "apple"]
 
+    def test_match_part_finds_pieces_of_words_and_numbers(self, store: Driver) -> None:
+        say(
+            store,
+            "c",
+            "My orders: A12345B, sent to Müller",
+            "Rechnungsnummer 99",
+            "東京タワーに行く",
+            "border lines",
+            user_id="u",
+        )
+        for query, wanted in (
+            ("rder", ["border lines", "My orders: A12345B, sent to Müller"]),
+            ("RDERS", ["My orders: A12345B, sent to Müller"]),
+            ("2345", ["My orders: A12345B, sent to Müller"]),
+            ("2345B", ["My orders: A12345B, sent to Müller"]),
+            ("A123", ["My orders: A12345B, sent to Müller"]),
+            ("ülle ent", ["My orders: A12345B, sent to Müller"]),
+            ('"ders: a12"', ["My orders: A12345B, sent to Müller"]),
+            ("nummer", ["Rechnungsnummer 99"]),
+            ("京タ", ["東京タワーに行く"]),
+            ("rder -nes", ["My orders: A12345B, sent to Müller"]),
+            ("nummer OR ines", ["border lines", "Rechnungsnummer 99"]),
+            ("order", ["border lines", "My orders: A12345B, sent to Müller"]),
+            ("de", []),
+            ("rdes", []),
+        ):
+            assert found(store, query, match="part") == wanted, query
+            assert sorted(texts(store.search(query, match="part"))) == sorted(wanted), query
+            assert found(store, query, match="part", user_id="stranger") == [], query
+        assert store.search("rder", match="part").complete
+        assert store.search("rder", match="part", order="newest")[0].snippet.marked() == "**border** lines"
+
     def test_archived_conversations_are_found(self, store: Driver) -> None:
         say(store, "c", "a word")
         store.update_conversation("c", archived=True)
