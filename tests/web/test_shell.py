@@ -78,8 +78,12 @@ def test_a_page_needs_one_request_and_two_small_files(sample: Site) -> None:
         answer = sample.reader.client.get(urljoin(page.url, address))
         assert answer.status_code == 200
         assert "immutable" in answer.headers["cache-control"]
-        size += len(answer.content)
-    assert size < 60_000
+        assert answer.headers["content-encoding"] == "gzip"
+        size += int(answer.headers["content-length"])
+        plain = sample.reader.client.get(urljoin(page.url, address), headers={"Accept-Encoding": "identity"})
+        assert plain.content == answer.content
+        assert "content-encoding" not in plain.headers
+    assert size + len(page.answer.content) < 50_000
     assert len(gzip.compress(static_files.content("hansard.js") + static_files.content("hansard.css"))) < 20_000
 
 

@@ -100,10 +100,10 @@ class TestTools:
         id = client.conversations.create().id
         for text in ("Where is it?", "And the other?"):
             client.responses.create(model="m", input=text, conversation=id)
-        body = {"messages": [{"role": "user", "content": "Thanks"}], "model": "m", "conversation": id}
-        assert api.post("/v1/chat/completions", json=body).status_code == 200
-        messages = api.get(f"/api/v1/conversations/{id}/messages").json()["items"]
-        found = [api.get(f"/api/v1/conversations/{id}/messages/{each['id']}/prompt").json() for each in messages]
+        thanks: Any = [{"role": "user", "content": "Thanks"}]
+        client.chat.completions.create(model="m", messages=thanks, extra_body={"conversation": id})
+        messages = api.get(f"/conversations/{id}/messages").json()["items"]
+        found = [api.get(f"/conversations/{id}/messages/{each['id']}/prompt").json() for each in messages]
         counts = [each["prompt"] and len(each["prompt"]["messages"]) for each in found]
         assert counts == [None, 1, None, 3, None, 5]
         assert {each["state"] for each in found[-1]["prompt"]["messages"]} == {"same"}

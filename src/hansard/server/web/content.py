@@ -279,3 +279,16 @@ def preview(messages: Sequence[Message]) -> str:
         if text:
             return text[:200]
     return ""
+
+
+def tool_names(message: Message) -> list[str]:
+    """Returns what a message without text does: `search()` for a call, `result of search` for a result."""
+    names = []
+    for part in formats.read(message).parts:
+        if isinstance(part, ToolCall):
+            names.append(f"{part.name}({_brief(part.arguments)})")
+        elif isinstance(part, ToolResult):
+            names.append(f"result of {part.name or 'a tool'}")
+        elif isinstance(part, Media):
+            names.append({kinds.ImagePart: "a picture", kinds.Audio: "a sound"}.get(type(part), "a document"))
+    return names

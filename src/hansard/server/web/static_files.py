@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from functools import cache
 from importlib.resources import files
@@ -24,6 +25,11 @@ def content(name: str) -> bytes:
     return (files("hansard.server.web") / "static" / name).read_bytes()
 
 
+@cache
+def packed(name: str) -> bytes:
+    return gzip.compress(content(name), mtime=0)
+
+
 async def send(scope: Scope, send: Send) -> bool:
     """Answers a request for one of the files. Returns false for other requests."""
     path = scope["path"][len(scope.get("root_path", "")) :]
@@ -33,6 +39,10 @@ async def send(scope: Scope, send: Send) -> bool:
     if name not in _NAMES or path != "/" + address(name):
         return False
     body = content(name)
+    accepted = next((value for key, value in scope["headers"] if key == b"accept-encoding"), b"")
+    is_packed = b"gzip" in accepted
+    if is_packed:
+        body = packed(name)
     headers = [
         (b"content-type", _TYPES[name.rpartition(".")[2]].encode()),
         (b"content-length", str(len(body)).encode()),
@@ -40,6 +50,7 @@ async def send(scope: Scope, send: Send) -> bool:
         (b"x-content-type-options", b"nosniff"),
         (b"content-security-policy", b"default-src 'none'"),
     ]
+    headers += [(b"vary", b"accept-encoding"), *([(b"content-encoding", b"gzip")] if is_packed else [])]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
     return True

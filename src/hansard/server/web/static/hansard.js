@@ -152,7 +152,7 @@
       target.removeAttribute("aria-busy");
     };
     const soon = (wait) => { clearTimeout(timer); timer = setTimeout(ask, wait); };
-    form.addEventListener("input", () => { if (form.checkValidity()) soon(200); });
+    form.addEventListener("input", (event) => { if (form.checkValidity()) soon(event.detail?.isSliding ? 20 : 200); });
     form.addEventListener("change", () => { if (form.checkValidity()) soon(0); });
     form.addEventListener("submit", (event) => { event.preventDefault(); asked = ""; soon(0); });
   }
@@ -186,6 +186,34 @@
     reading.dataset.most ??= reading.textContent;
     const day = event.type === "pointerover" ? $("title", event.target.closest("g") ?? plot) : null;
     reading.textContent = event.target.closest("g") && day ? day.textContent : reading.dataset.most;
+  });
+
+  // A slider for a number, in steps that grow with it; and folded rows of a table
+
+  for (const number of all(".slider input[type=number]")) {
+    const range = document.createElement("input"), least = 2, most = 6;  // 100 to 1,000,000
+    range.type = "range";
+    range.min = 0;
+    range.max = 200;
+    range.setAttribute("aria-label", "Token budget");
+    const follow = () => { range.value = (Math.log10(Math.max(100, number.value)) - least) / (most - least) * 200; };
+    range.addEventListener("input", (event) => {
+      event.stopPropagation();
+      const value = 10 ** (least + range.value / 200 * (most - least)), unit = 10 ** Math.floor(Math.log10(value) - 1);
+      number.value = Math.round(value / unit) * unit;
+      number.dispatchEvent(new CustomEvent("input", { bubbles: true, detail: { isSliding: true } }));
+    });
+    range.addEventListener("change", (event) => event.stopPropagation());
+    number.addEventListener("input", (event) => { if (!event.detail?.isSliding) follow(); });
+    follow();
+    number.after(range);
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("[data-unfold]");
+    if (!button) return;
+    const isOpen = button.closest("tbody").classList.toggle("unfolded");
+    button.setAttribute("aria-expanded", isOpen);
   });
 
   // Updates of the list of conversations
@@ -404,7 +432,10 @@
   // Writing: the answer arrives through the tail. Text that could not be sent stays in the box.
 
   for (const form of all("form[data-write]")) {
-    const box = $("textarea", form);
+    const box = $("textarea", form), kept = `hansard draft ${location.pathname}`;
+    // What was typed outlives a reload, and a server that is away.
+    box.value ||= sessionStorage.getItem(kept) ?? "";
+    box.addEventListener("input", () => sessionStorage.setItem(kept, box.value));
     box.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit($("button.primary", form)); }
     });
@@ -417,6 +448,7 @@
       try {
         const answer = await fetch(form.action, { method: "POST", body: sent, credentials: "same-origin" });
         if (!answer.ok) throw new Error(say("The message was not stored ({status}).", { status: answer.status }));
+        if (box.value) sessionStorage.setItem(kept, box.value); else sessionStorage.removeItem(kept);
         if (tail?.readyState !== EventSource.OPEN) location.href = answer.url;
       } catch (error) {
         const problem = document.createElement("p");
@@ -427,6 +459,106 @@
         box.value ||= words;
       }
     });
+  }
+
+  // What can be done to a message, in place. Without this script the same forms are on the message's own page.
+
+  const menuTemplate = $("#message-menu");
+
+  function closeMenu(message) {
+    all(".menu, .editing", message).forEach((each) => each.remove());
+    $(".open", message)?.setAttribute("aria-expanded", "false");
+  }
+
+  function openMenu(message, link) {
+    const made = menuTemplate.content.cloneNode(true);
+    for (const form of all("form", made)) {
+      form.action = `${link.href}/${form.getAttribute("action").split("/").pop()}`;
+      if (form.dataset.for && form.dataset.for !== message.dataset.role) form.remove();
+    }
+    const label = $("[name=add]", made), editing = $(".editing", made), buttons = $(".buttons", made);
+    label.id += message.id;
+    label.previousElementSibling.htmlFor = label.id;
+    const edit = document.createElement("button");
+    edit.type = "button";
+    edit.textContent = "Edit";
+    edit.addEventListener("click", () => startEditing(message, link, edit));
+    const whole = document.createElement("a");
+    whole.className = "button";
+    whole.href = link.href;
+    whole.textContent = "Details";
+    buttons.prepend(edit);
+    buttons.append(whole);
+    editing.hidden = true;
+    $(".by", message).after(made);
+    link.setAttribute("aria-expanded", "true");
+    $(".menu button", message)?.focus();
+  }
+
+  async function startEditing(message, link, button) {
+    const editing = $(".editing", message), box = $("textarea", editing);
+    try {
+      const answer = await fetch(`${link.href}/raw`, { credentials: "same-origin" });
+      if (!answer.ok) throw new Error(`The message cannot be read (${answer.status}).`);
+      const { content } = await answer.json();
+      if (typeof content !== "string") throw new Error("Only plain text can be edited here: this content is structured.");
+      box.value ||= content;
+      editing.hidden = false;
+      box.focus();
+    } catch (error) { complain(button.closest(".menu"), error); }
+  }
+
+  function complain(where, error) {
+    $(".problem", where)?.remove();
+    const problem = document.createElement("p");
+    problem.className = "problem";
+    problem.role = "alert";
+    problem.textContent = error instanceof TypeError ? "The server does not answer. Nothing was lost: try again." : error.message;
+    where.append(problem);
+  }
+
+  if (menuTemplate) log?.addEventListener("click", (event) => {
+    const link = event.target.closest?.(".message .open");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const message = link.closest(".message");
+    if ($(".menu", message)) closeMenu(message); else openMenu(message, link);
+  });
+
+  log?.addEventListener("keydown", (event) => {
+    const message = event.key === "Escape" && event.target.closest?.(".message:has(.menu)");
+    if (message) { closeMenu(message); $(".open", message).focus(); }
+  });
+
+  log?.addEventListener("submit", async (event) => {
+    const form = event.target.closest("form[data-in-place]");
+    if (!form) return;
+    event.preventDefault();
+    const message = form.closest(".message"), button = event.submitter;
+    const sent = new URLSearchParams(new FormData(form, button));
+    $(".problem", form)?.remove();
+    button.disabled = true;
+    form.setAttribute("aria-busy", "true");
+    try {
+      const answer = await fetch(form.action, { method: "POST", body: sent, credentials: "same-origin" });
+      if (!answer.ok) throw new Error(`Nothing was changed (${answer.status}).`);
+      if (form.dataset.inPlace === "go") return go(answer.url);
+      const made = document.createElement("template");
+      made.innerHTML = await answer.text();
+      prepare(made.content);
+      const newer = made.content.getElementById(message.id);
+      if (newer) renew(message, newer); else go(answer.url);
+    } catch (error) { complain(form, error); } finally {
+      button.disabled = false;
+      form.removeAttribute("aria-busy");
+    }
+  });
+
+  // A share's address in full, which the server does not know behind a proxy
+
+  for (const link of all("a[data-copy-address]")) {
+    link.textContent = link.href;
+    if (navigator.clipboard) link.after(copyButton("Copy the address", () => link.href));
   }
 
   // Scrolls opened delete forms into view
@@ -563,7 +695,7 @@
     else if (key === "j") walk(1);
     else if (key === "k") walk(-1);
     else if (key === "g") { going = true; clearTimeout(gone); gone = setTimeout(() => { going = false; }, 5000); }
-    else if (key === "o") ($(".walked a.row, .walked a.to") ?? $(".walked .open"))?.click();
+    else if (key === "o") { const to = $(".walked a.row, .walked a.to") ?? $(".walked .open"); if (to) location.href = to.href; }
     else if (key === "Home" && log) { event.preventDefault(); toBeginning(); }
     else if (key === "End" && log) { event.preventDefault(); toLast(); }
     else if (key === "d") button?.click();
