@@ -12,6 +12,7 @@ from hansard.store import Store, checks
 from hansard.store.core import Clock, Titler, utc_now
 
 if TYPE_CHECKING:
+    from hansard.search.reranker import Reranker
     from hansard.search.vectors import Embedder
 
 
@@ -43,6 +44,7 @@ def connect(
     auto_title: bool | Titler = False,
     clock: Clock = utc_now,
     embedder: Embedder | None = None,
+    reranker: Reranker | None = None,
     lazy: bool = False,
     blobs: str | None = None,
 ) -> Connecting:
@@ -50,9 +52,9 @@ def connect(
 
     Without a URL it opens `$HANSARD_URL`, else `sqlite:///hansard.db`. `auto_title=True` titles new conversations by
     the first text of a user; pass a function of the first messages, which may be async, for better titles. With an
-    `embedder`, `search` also finds by meaning. With `lazy=True`, the first call opens a storage that is reached over a
-    network, so that a program can start while it is unreachable. `blobs` is a bucket for the blobs,
-    `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; without one, they are in the storage itself.
+    `embedder`, `search` also finds by meaning; a `reranker` ranks its best hits again. With `lazy=True`, the first call
+    opens a storage that is reached over a network, so that a program can start while it is unreachable. `blobs` is a
+    bucket for the blobs, `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; without one, they are in the storage itself.
     """
 
     async def open_store() -> Store:
@@ -61,7 +63,9 @@ def connect(
         if blobs is not None:
             backend = await schemes.with_bucket(backend, blobs)
         try:
-            return Store(backend, limits=limits, auto_title=auto_title, clock=clock, embedder=embedder)
+            return Store(
+                backend, limits=limits, auto_title=auto_title, clock=clock, embedder=embedder, reranker=reranker
+            )
         except BaseException:
             await backend.close()
             raise

@@ -26,6 +26,7 @@ from hansard.store.accessors import Accessors
 from hansard.store.core import Clock, Titler, View, utc_now
 
 if TYPE_CHECKING:
+    from hansard.search.reranker import Reranker
     from hansard.search.vectors import Embedder
     from hansard.store.search_modes import Grouping, SearchMode
 
@@ -72,7 +73,7 @@ def _has_summarizer(_: Any, options: Mapping[str, Any]) -> bool:
 
 
 def _is_by_meaning(store: Any, options: Mapping[str, Any]) -> bool:
-    return store.embedder is not None or options.get("mode") is not None
+    return store.embedder is not None or store.reranker is not None or options.get("mode") is not None
 
 
 def iterating(
@@ -343,6 +344,10 @@ class Store(_Blocking, Accessors):
         return self._inner.embedder
 
     @property
+    def reranker(self) -> Reranker | None:
+        return self._inner.reranker
+
+    @property
     def capabilities(self) -> Capabilities:
         return self._inner.capabilities
 
@@ -373,6 +378,7 @@ def connect(
     auto_title: bool | Titler = False,
     clock: Clock = utc_now,
     embedder: Embedder | None = None,
+    reranker: Reranker | None = None,
     lazy: bool = False,
     blobs: str | None = None,
 ) -> Store:
@@ -388,7 +394,13 @@ def connect(
     except BaseException:
         runner.thread.stop()
         raise
-    options = {"limits": limits, "auto_title": auto_title, "clock": clock, "embedder": embedder}
+    options = {
+        "limits": limits,
+        "auto_title": auto_title,
+        "clock": clock,
+        "embedder": embedder,
+        "reranker": reranker,
+    }
     return Store._around(backend, runner, options)
 
 

@@ -12,17 +12,19 @@ from hansard.search.hits import Hit, Hits, Passage, Snippet
 if TYPE_CHECKING:
     from hansard.search.embedders import Spelling, WordLlama
     from hansard.search.onnx import Onnx
+    from hansard.search.reranker import Reranker
     from hansard.search.vectors import Embedder, Embedding
 
 _WHERE = {
     "Embedder": "vectors",
     "Embedding": "vectors",
     "Onnx": "onnx",
+    "Reranker": "reranker",
     "Spelling": "embedders",
     "WordLlama": "embedders",
 }
 
-__all__ = ["Embedder", "Embedding", "Hit", "Hits", "Onnx", "Passage", "Snippet", "Spelling", "WordLlama"]
+__all__ = ["Embedder", "Embedding", "Hit", "Hits", "Onnx", "Passage", "Reranker", "Snippet", "Spelling", "WordLlama"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from hansard.store import checks
 if TYPE_CHECKING:
     from asyncio import Task
 
+    from hansard.search.reranker import Reranker
     from hansard.store.embedder_task import Embeddings
     from hansard.store.titles import TitleWriter
 
@@ -31,7 +32,7 @@ def utc_now() -> datetime:
 class View:
     """A backend narrowed to a tenant and, optionally, a user."""
 
-    __slots__ = ("backend", "clock", "embeddings", "limits", "tasks", "tenant", "titles", "user", "walled")
+    __slots__ = ("backend", "clock", "embeddings", "limits", "reranker", "tasks", "tenant", "titles", "user", "walled")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class View:
         walled: bool = False,
         tasks: set[Task[None]] | None = None,
         embeddings: Embeddings | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -59,6 +61,8 @@ class View:
         """Background tasks, until they end or the store is closed. Shared by all views."""
         self.embeddings = embeddings
         """Keeps the vectors of messages; None without an embedder. Shared by all views."""
+        self.reranker = reranker
+        """Ranks the best candidates of a search again, or None. Shared by all views."""
 
     def context(self, read_from: ReadFrom = "primary") -> Context:
         if read_from == "primary":
@@ -87,6 +91,7 @@ class View:
             walled=True,
             tasks=self.tasks,
             embeddings=self.embeddings,
+            reranker=self.reranker,
         )
 
     def require(self, holds: bool, capability: str, what: str) -> None:

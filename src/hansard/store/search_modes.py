@@ -31,7 +31,7 @@ from hansard.contract.types import Context
 from hansard.errors import Unavailable, ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
-from hansard.search import Hit, Hits, fusion, scan
+from hansard.search import Hit, Hits, fusion, reranker, scan
 from hansard.store import checks, marks, nearest_messages, read_query
 from hansard.store.core import View
 from hansard.store.read_query import BlobMode
@@ -150,16 +150,17 @@ async def best(view: View, context: Context, lookup: Lookup, cursor: str | None,
     """Returns the best matches."""
     scope = _cursor_scope("relevance", lookup)
     skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
-    ranking = await _rank(view, context, structs.replace(lookup, limit=skipped + lookup.limit + 1))
+    wanted = max(skipped + lookup.limit + 1, 0 if view.reranker is None else reranker.CANDIDATES)
+    ranking = await _rank(view, context, structs.replace(lookup, limit=wanted))
     best = [(each.score, each.match) for each in ranking.found]
-    return _page(best, lookup, scope, cursor, cap, complete=ranking.complete)
+    return await _page(view, best, lookup, scope, cursor, cap, complete=ranking.complete)
 
 
 async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the messages nearest in meaning."""
     scope = _cursor_scope("meaning", lookup)
     found = await nearest_messages.nearest(view, context, lookup, DEPTH)
-    return _page(found.found[:DEPTH], lookup, scope, cursor, cap, complete=found.complete)
+    return await _page(view, found.found[:DEPTH], lookup, scope, cursor, cap, complete=found.complete)
 
 
 async def both(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
@@ -184,7 +185,7 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     )
     complete = near.complete and ranking.complete
     found = [(score, matches[key]) for score, key in combined]
-    return _page(found, lookup, _cursor_scope("hybrid", lookup), cursor, cap, complete=complete)
+    return await _page(view, found, lookup, _cursor_scope("hybrid", lookup), cursor, cap, complete=complete)
 
 
 def _hit(lookup: Lookup, match: Match, score: float) -> Hit:
@@ -196,7 +197,8 @@ def _key(match: Match) -> nearest_messages.Key:
     return match.conversation.id, match.message.id
 
 
-def _page(
+async def _page(
+    view: View,
     ranked: list[tuple[float, Match]],
     lookup: Lookup,
     scope: str,
@@ -206,6 +208,8 @@ def _page(
     complete: bool,
 ) -> Hits:
     skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
+    if view.reranker is not None:
+        ranked = await reranker.reranked(view.reranker, lookup.query.text, ranked)
     rest = ranked[skipped:]
     taken = len(_capped([each for _, each in rest[: lookup.limit]], cap))
     return Hits(

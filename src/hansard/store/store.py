@@ -34,6 +34,7 @@ from hansard.store.titles import TitleWriter, first_words
 from hansard.store.transfers import TransferMethods
 
 if TYPE_CHECKING:
+    from hansard.search.reranker import Reranker
     from hansard.search.vectors import Embedder
 
 
@@ -60,6 +61,7 @@ class Store(
     - `clock`: a function that returns the current time, for tests.
     - `tenant`: the tenant whose data the store reads and writes; `tenant()` returns the view of another one.
     - `embedder`: turns texts into vectors, so that `search` can also search by meaning.
+    - `reranker`: ranks the best candidates of a search by relevance again.
     """
 
     def __init__(
@@ -71,11 +73,13 @@ class Store(
         clock: Clock = utc_now,
         tenant: str = DEFAULT_TENANT,
         embedder: Embedder | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
         limits = limits or Limits()
         titler = first_words if auto_title is True else auto_title or None
         titles = None if titler is None else TitleWriter(titler)
-        view = View(backend, limits, clock, titles, tenant=checks.id_of(tenant, "tenant", limits))
+        owner = checks.id_of(tenant, "tenant", limits)
+        view = View(backend, limits, clock, titles, tenant=owner, reranker=reranker)
         if embedder is not None:
             from hansard.store.embedder_task import embeddings_in
 
@@ -142,6 +146,11 @@ class Store(
     def embedder(self) -> Embedder | None:
         """The embedder that the store was opened with, or None."""
         return self._view.embeddings.embedder if self._view.embeddings is not None else None
+
+    @property
+    def reranker(self) -> Reranker | None:
+        """The reranker that the store was opened with, or None."""
+        return self._view.reranker
 
     @property
     def backend(self) -> Backend:
