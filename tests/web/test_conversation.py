@@ -124,13 +124,13 @@ def test_a_message_that_only_grew_is_not_marked_as_edited(site: Site) -> None:
     site.store.update_message("c", "m", content="Grown", status="complete")
     site.store.rate("c", "m", 1)
     (message,) = site.get("/c/c").messages()
-    assert message.all("span", "state") == []
+    assert [each.words for each in message.all("span", "state")] == ["rated good"]
 
 
 def test_branches_are_listed_and_linked(sample: Site) -> None:
     page = sample.get("/c/sample-kyoto")
     tree = page.tree.one("ul", "tree")
-    assert [(each["class"], each.one("a").words) for each in tree.all("li")] == [
+    assert [(each["class"], each.one("a", "branch").words) for each in tree.all("li")] == [
         ("depth0 shown", "main"),
         ("depth1", "cheaper"),
         ("depth1", "by-train"),
@@ -349,4 +349,4 @@ def test_a_changed_page_is_rendered_again(site: Site) -> None:
     page = site.get("/c/c")
     assert (page.tree.one("title").words, page.tree.one("h1").words) == ("Orders · Hansard", "Orders")
     site.store.branch("c", empty=True, branch_id="other")
-    assert [each.words for each in site.get("/c/c").tree.one("ul", "tree").all("a")] == ["main", "other"]
+    assert [each.words for each in site.get("/c/c").tree.one("ul", "tree").all("a", "branch")] == ["main", "other"]

@@ -51,7 +51,19 @@ def test_no_field_of_a_message_or_a_block_can_be_a_tag() -> None:
     names = {name for node in tree.walk() for name in node.attributes}
     assert not tree.all("script")
     assert names == {
-        *("class", "id", "data-seq", "data-cursor", "tabindex", "aria-label", "aria-hidden", "dir", "href", "datetime"),
+        *(
+            "class",
+            "id",
+            "data-seq",
+            "data-role",
+            "data-cursor",
+            "tabindex",
+            "aria-label",
+            "aria-hidden",
+            "dir",
+            "href",
+            "datetime",
+        ),
         *(
             "data-style",
             "data-call",
@@ -83,7 +95,7 @@ def test_a_message_shows_its_status() -> None:
     def shown(**more: Any) -> str:
         return parse(fragments.message(made("x", **more), who, (), (), "c")).one("article").words
 
-    assert shown() == "Ann2026-11-15 09:05 UTC⋯ empty"
+    assert shown() == "Ann2026-11-15 09:05 UTCWhy⋯ empty"
     assert "in progress" in shown(status="in_progress")
     assert "empty" not in shown(status="in_progress")
     assert "edited" in shown(edited_at=AT)

@@ -145,7 +145,7 @@ async def do_edit(request: PageRequest[NoQuery, EditForm]) -> HttpResponse:
     if request.body.how == "place":
         await request.store.update_message(id, message_id, content=request.body.text)
         return request.redirect(f"c/{segment(id)}{query(at=message_id)}#m{message.seq}")
-    source = await _source_branch(request, message)
+    source = await source_branch(request, message)
     await request.store.branch(id, before=message_id, source=source)
     await request.store.append_message(id, message.role, request.body.text, participant=message.participant)
     return request.redirect(_conversation_path(request) + "#end")
@@ -156,11 +156,11 @@ async def do_branch(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     """Creates a branch after a message and makes it active."""
     id, message_id = request.path
     message = await request.store.get_message(id, message_id, blobs="refs")
-    await request.store.branch(id, at=message_id, source=await _source_branch(request, message))
+    await request.store.branch(id, at=message_id, source=await source_branch(request, message))
     return request.redirect(_conversation_path(request) + "#end")
 
 
-async def _source_branch(request: PageRequest[Any, Any], message: Message) -> str | None:
+async def source_branch(request: PageRequest[Any, Any], message: Message) -> str | None:
     """Returns the branch to start from: the active one if it contains the message, else the message's own."""
     branches = await request.store.list_branches(request.path[0])
     active = next((each.id for each in branches if each.active), MAIN)

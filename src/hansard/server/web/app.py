@@ -19,12 +19,15 @@ from hansard.server.context import ServerContext
 from hansard.server.endpoints import Caller, Endpoint, HttpResponse
 from hansard.server.pipeline import Pipeline, is_trusted
 from hansard.server.web import (
+    access,
     actions,
     admin,
+    branch_comparison,
     conversation,
     conversations,
     cookies,
     imports,
+    message_actions,
     message_page,
     overview,
     prompt_explanation,
@@ -47,6 +50,9 @@ PAGES: tuple[Endpoint, ...] = (
     *imports.routes,
     *prompt_explanation.routes,
     *actions.routes,
+    *message_actions.routes,
+    *access.routes,
+    *branch_comparison.routes,
     *admin.routes,
 )
 """Every page. All of them are authorized, audited and covered by the isolation tests."""

@@ -11,7 +11,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from hansard.model import Message, Source, Usage
+from hansard.model import Message, Rating, Source, Usage
 from hansard.server.web.content import ContentBlock, Speaker
 from hansard.server.web.links import query, segment
 
@@ -47,14 +47,15 @@ def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left
     kind = f"{who.kind} growing" if message.status == "in_progress" else who.kind
     return (
         f'<article class="message {kind}" id="m{message.seq}" data-seq="{message.seq}"'
-        f' data-cursor="{escape(message.cursor)}" tabindex="-1" aria-label="{name}">\n'
+        f' data-role="{escape(message.role)}" data-cursor="{escape(message.cursor)}"'
+        f' tabindex="-1" aria-label="{name}">\n'
         f'<div class="avatar tone{who.tone}" aria-hidden="true">{escape(who.initial)}</div>\n'
         '<div class="body">\n'
         f'<header class="by"><span class="name" dir="auto">{name}</span>{_role(message, who)}'
-        f'<a class="when" href="{here}">{time(message.created_at, "clock")}</a>{_states(message)}'
+        f'<a class="when" href="{here}">{time(message.created_at, "clock")}</a>{_states(message)}{_why(message, base)}'
         f'<a class="open" href="{whole}" aria-label="This message by itself">⋯</a></header>\n'
         f"{_error(message)}{_said(message, blocks, whole)}"
-        f"{_sources(message.sources)}{_usage(message.usage)}{_left(left_at, base)}"
+        f"{_sources(message.sources)}{_marks(message)}{_usage(message.usage)}{_left(left_at, base)}"
         "</div>\n</article>\n"
     )
 
@@ -78,6 +79,13 @@ def _states(message: Message) -> str:
     if message.scope:
         states += f'<span class="state">{escape(message.scope)}</span>'
     return states
+
+
+def _why(message: Message, base: str) -> str:
+    """Renders a link to the prompt of an answer."""
+    if message.role != "assistant" or message.status == "in_progress":
+        return ""
+    return f'<a class="why" href="{escape(base + "/why" + query(answer=message.id))}">Why</a>'
 
 
 def _error(message: Message) -> str:
@@ -106,6 +114,24 @@ def _sources(sources: Sequence[Source] | None) -> str:
         lines.append(f'<li><span dir="auto">{name}</span>{score}{chunk}</li>')
     head = plural(len(sources), "source")
     return f'<details class="fold sources"><summary>{head}</summary><ol>{"".join(lines)}</ol></details>\n'
+
+
+def _marks(message: Message) -> str:
+    """Renders ratings and labels."""
+    if not message.ratings and not message.labels:
+        return ""
+    marks = [_rating(each) for each in message.ratings]
+    marks += [f'<span class="label" dir="auto">{escape(each)}</span>' for each in message.labels]
+    return f'<p class="marks">{" ".join(marks)}</p>\n'
+
+
+def _rating(rating: Rating) -> str:
+    value = {1: "good", -1: "bad"}.get(rating.value) or f"{rating.value:g}"
+    words = " ".join(
+        each for each in (rating.by, f"“{rating.comment[:_MOST_CHUNK]}”" if rating.comment else "") if each
+    )
+    kind = "bad" if rating.value < 0 else "good"
+    return f'<span class="rating" dir="auto"><span class="state {kind}">rated {value}</span> {escape(words)}</span>'
 
 
 def _usage(usage: Usage | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 
@@ -14,12 +15,15 @@ from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.rendering import markdown
 from hansard.rendering.highlight import Painter
-from hansard.server.web import content, fragments, markup
+from hansard.server.web import content, fragments, markup, turns
 
 _HEAVY = 60_000
 """Characters above which messages are rendered in a thread."""
 _STRUCTURED = 1_000
 """Assumed characters of structured content."""
+
+
+_NOTHING = Markup("")
 
 
 class TranscriptContext(Struct, frozen=True):
@@ -43,6 +47,8 @@ class TranscriptItem(Struct, frozen=True):
     day: date
     is_new_day: bool
     summaries: list[Markup] = []
+    turn: Markup = _NOTHING
+    """The timeline of the turn that ends with the message."""
 
 
 async def render_off_loop(messages: Sequence[Message], make: Callable[[], Markup]) -> Markup:
@@ -66,11 +72,23 @@ def _render_items(messages: Sequence[Message], context: TranscriptContext) -> li
     covered = _summaries_by_end(seen, context.summaries, messages[-1].seq if messages else 0, painter)
     # Newest first: pages open at their end, and highlighting may run out of time.
     made = [_html(message, context, pairs, painter) for message in reversed(seen)]
+    ends = _timelines_by_end(messages, seen)
     for message, html in zip(seen, reversed(made), strict=True):
         at = message.created_at.date()
-        shown.append(TranscriptItem(html, at, at != day, covered.get(message.seq, [])))
+        turn = ends.get(message.seq, _NOTHING)
+        shown.append(TranscriptItem(html, at, at != day, covered.get(message.seq, []), turn))
         day = at
     return shown
+
+
+def _timelines_by_end(messages: Sequence[Message], seen: Sequence[Message]) -> dict[int, Markup]:
+    """Returns the timelines of turns by the seq of the last message that is shown by itself."""
+    seqs = [message.seq for message in seen]
+    found = {}
+    for end, html in turns.timelines(messages).items():
+        if at := bisect_right(seqs, end):
+            found[seqs[at - 1]] = html
+    return found
 
 
 def _join_items(shown: Iterable[TranscriptItem]) -> Markup:
@@ -78,7 +96,7 @@ def _join_items(shown: Iterable[TranscriptItem]) -> Markup:
     for item in shown:
         if item.is_new_day:
             pieces.append(f'<p class="day"><span>{item.day.strftime("%-d %B %Y")}</span></p>\n')
-        pieces += [item.html, *item.summaries, "\n"]
+        pieces += [item.html, item.turn, *item.summaries, "\n"]
     return Markup("".join(pieces))
 
 

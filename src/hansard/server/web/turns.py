@@ -1,0 +1,136 @@
+"""The timeline of a turn: how long the model and each tool took, with tokens and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from html import escape
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from hansard import formats
+from hansard.formats.parts import ToolCall, ToolResult
+from hansard.model import Message
+from hansard.server.web.fragments import cost, plural
+
+_NAME = 60
+_MOST = 100
+"""Steps that are shown of one turn."""
+
+
+class TurnStep(Struct, frozen=True):
+    """A call of the model or of a tool."""
+
+    name: str
+    start: datetime
+    end: datetime
+    kind: str = "tool"
+    tokens: int = 0
+    cost: float = 0.0
+    is_error: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, (self.end - self.start).total_seconds())
+
+
+def turns_of(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Yields the turns that begin among these messages: from a user's message up to the next one."""
+    turn: list[Message] = []
+    for message in messages:
+        if message.role == "user":
+            if turn:
+                yield turn
+            turn = [message]
+        elif turn:
+            turn.append(message)
+    if turn:
+        yield turn
+
+
+def timelines(messages: Sequence[Message]) -> dict[int, Markup]:
+    """Returns the timelines of turns with tools or usage, by the seq of their last message."""
+    found: dict[int, Markup] = {}
+    for turn in turns_of(messages):
+        if len(turn) > 1 and not any(each.status == "in_progress" for each in turn):
+            steps = _steps(turn)
+            if any(step.kind == "tool" or step.tokens for step in steps):
+                found[turn[-1].seq] = _render(turn, steps)
+    return found
+
+
+def _steps(turn: Sequence[Message]) -> list[TurnStep]:
+    results = _results(turn)
+    steps: list[TurnStep] = []
+    before = turn[0].created_at
+    for message in turn[1:]:
+        at = message.created_at
+        if message.role in ("assistant", "agent"):
+            usage = message.usage
+            name = (usage.model if usage is not None else None) or "model"
+            tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
+            steps.append(TurnStep(name, before, max(at, before), "model", tokens, 0.0 if usage is None else usage.cost))
+        for part in formats.read(message).parts:
+            if isinstance(part, ToolCall) and part.id in results:
+                result, ended = results[part.id]
+                steps.append(TurnStep(part.name, at, max(ended, at), is_error=result.is_error))
+        before = max(before, at)
+    return steps[:_MOST]
+
+
+def _results(turn: Sequence[Message]) -> Mapping[str, tuple[ToolResult, datetime]]:
+    return {
+        part.id: (part, message.created_at)
+        for message in turn
+        for part in formats.read(message).parts
+        if isinstance(part, ToolResult)
+    }
+
+
+def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> Markup:
+    first = turn[0].created_at
+    whole = max(0.0, (max(step.end for step in steps) - first).total_seconds())
+    tools = sum(step.kind == "tool" for step in steps)
+    tokens, price = sum(step.tokens for step in steps), sum(step.cost for step in steps)
+    facts = [duration(whole)]
+    if tools:
+        facts.append(plural(tools, "tool call"))
+    if tokens:
+        facts.append(f"{tokens:,} tokens")
+    if price:
+        facts.append(f"cost {cost(price)}")
+    rows = "".join(_row(step, first, whole) for step in steps)
+    return Markup(
+        f'<details class="turn"><summary><span class="unseen">Turn: </span>{" · ".join(facts)}</summary>'
+        f'<ol class="timeline">{rows}</ol></details>\n'
+    )
+
+
+def _row(step: TurnStep, first: datetime, whole: float) -> str:
+    start = (step.start - first).total_seconds()
+    x = min(100.0, max(0.0, start / whole * 100)) if whole else 0.0
+    width = min(100.0 - x, max(0.8, step.seconds / whole * 100)) if whole else 0.0
+    kind = "failed" if step.is_error else step.kind
+    facts = [f"{step.tokens:,} tokens" if step.tokens else "", f"cost {cost(step.cost)}" if step.cost else ""]
+    failed = ' <span class="state bad">failed</span>' if step.is_error else ""
+    return (
+        f'<li><span class="step-name" dir="auto">{escape(step.name[:_NAME])}{failed}</span>'
+        '<svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="rest" width="100" height="8"/>'
+        f'<rect class="{kind}" x="{x:.2f}" width="{width:.2f}" height="8"/></svg>'
+        f'<span class="step-time">{duration(step.seconds)}</span>'
+        f'<span class="step-cost">{" · ".join(each for each in facts if each)}</span></li>'
+    )
+
+
+def duration(seconds: float) -> str:
+    """Returns `40 ms`, `1.2 s`, `3 min 20 s` or `2 h 5 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
