@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
+from tests.contract.backends import BACKENDS, BY_URL
 from tests.server.test_server import serving as serving_process
 from tests.servers import s3
 from tests.wait import PATIENCE, until
 
 import hansard
 from hansard import Corrupt, Store, Unavailable, Unsupported, ValidationError, sync
-from hansard.backends.memory import MemoryBackend
+from hansard.backends.none import NoneBackend
 from hansard.server.backups import BACKUPS, Backups, FolderTarget
 
 needs_s3 = pytest.mark.skipif(s3.why_absent() is not None, reason=f"no S3: {s3.why_absent()}")
@@ -80,7 +81,7 @@ def test_a_bucket_that_is_away_is_an_error_and_the_server_continues(tmp_path: Pa
         assert process.stderr is not None
         line = json.loads(process.stderr.readline())
         assert (line["level"], line["to"]) == ("error", where)
-        assert line["message"].startswith("the backup failed: s3://bucket/x?endpoint=http://127.0.0.1:9")
+        assert line["message"].startswith("the backup failed: the bucket s3://bucket/x?endpoint=http://127.0.0.1:9")
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
@@ -118,8 +119,39 @@ def test_a_backup_that_fails_leaves_nothing_and_removes_nothing(
     with_store(tmp_path, use)
 
 
+STORES = [name for name in ("files-delta", "postgres", "redis", "memory") if name in BY_URL]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_of_another_kind_is_backed_up_as_sqlite(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    target = BACKENDS[name](tmp_path)
+    assert target.url is not None
+    if name != "files-delta":
+        with sync.connect(target.url) as empty, pytest.raises(Unsupported, match="copy_to"):
+            empty.backup(tmp_path / "copy.db")
+
+    async def use() -> None:
+        async with hansard.connect(target.url) as store:
+            for tenant in ("acme", "default"):
+                view = store.tenant(tenant)
+                await view.append_message("order-17", "user", f"Where is my order, {tenant}?", user_id="ann")
+                await view.records.put(("memories",), "city", tenant)
+            await Backups(store, str(folder), every=3600, keep=1).make()
+
+    asyncio.run(use())
+    (made,) = folder.iterdir()
+    with sync.connect(f"sqlite:///{made}") as restored:
+        for tenant in ("acme", "default"):
+            view = restored.tenant(tenant)
+            assert [message.text for message in view.get_messages("order-17")] == [f"Where is my order, {tenant}?"]
+            assert view.records.get(("memories",), "city").value == tenant  # type: ignore[union-attr]
+    target.discard()
+
+
 def test_targets_and_stores_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match="not memory"):
-        Backups(Store(MemoryBackend()), str(tmp_path), every=1, keep=1)
+    with pytest.raises(Unsupported, match="none keeps nothing"):
+        Backups(Store(NoneBackend()), str(tmp_path), every=1, keep=1)
     with pytest.raises(ValidationError, match="there is no folder"):
         FolderTarget(tmp_path / "gone")

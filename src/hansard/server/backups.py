@@ -2,6 +2,9 @@
 
 A copy is made while the server runs, sent to its target, fetched from there into a temporary folder, opened and
 checked. Only then older ones are removed. A failure is logged; the server continues, and tries again.
+
+Every backup is a SQLite store. Other storages are copied into one by `copy_to`, which reads everything back: each
+conversation is copied as it is at one moment, but not all of them at the same moment.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ import tempfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import parse_qs, urlsplit
+from typing import Protocol
 
+from hansard.backends.bucket import Bucket
 from hansard.connect import connect
 from hansard.errors import Corrupt, HansardError, Unavailable, Unsupported, ValidationError
 from hansard.model import Problem
@@ -66,43 +69,20 @@ class FolderTarget:
 
 
 class BucketTarget:
-    """`s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; the credentials are those of the environment (`AWS_…`)."""
-
     def __init__(self, url: str) -> None:
-        import obstore
-        from obstore.store import S3Store
-
-        parts = urlsplit(url)
-        options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        endpoint, region = options.pop("endpoint", None), options.pop("region", None)
-        if not parts.netloc or options:
-            raise ValidationError(f"{url!r} is not s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
-        more: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-        more |= {"region": region} if region else {}
-        allow_http = bool(endpoint and endpoint.startswith("http://"))
-        self._obstore = obstore
-        self._bucket = S3Store(
-            parts.netloc,
-            prefix=parts.path.strip("/") or None,
-            client_options={"allow_http": allow_http, "timeout": "60s"},
-            retry_config={"max_retries": 2},
-            **more,
-        )
+        self._bucket = Bucket(url)
 
     def put(self, file: Path, name: str) -> None:
-        self._obstore.put(self._bucket, name, file)
+        self._bucket.put(name, file)
 
     def get(self, name: str, file: Path) -> None:
-        with file.open("wb") as target:
-            for chunk in self._obstore.get(self._bucket, name):
-                target.write(chunk)
+        self._bucket.download(name, file)
 
     def names(self) -> list[str]:
-        found = [each["path"] for page in self._obstore.list(self._bucket) for each in page]
-        return sorted(path for path in found if _is_backup(path))
+        return sorted(name for name, _ in self._bucket.list() if _is_backup(name))
 
     def remove(self, name: str) -> None:
-        self._obstore.delete(self._bucket, name)
+        self._bucket.remove(name)
 
 
 def _is_backup(name: str) -> bool:
@@ -117,11 +97,8 @@ class Backups:
     """Makes backups of a store."""
 
     def __init__(self, store: Store, where: str, *, every: float, keep: int) -> None:
-        name = store.capabilities.name
-        if name != "sqlite":
-            raise Unsupported(
-                f"--backup-to copies SQLite stores, not {name}: use the tools of its server", capability="backup"
-            )
+        if not store.capabilities.keeps:
+            raise Unsupported(f"{store.capabilities.name} keeps nothing that could be backed up", capability="backup")
         self._store = store
         self._where = where
         self._every = every
@@ -156,7 +133,7 @@ class Backups:
             target = await asyncio.to_thread(target_of, self._where)
             with tempfile.TemporaryDirectory(prefix="hansard-backup-") as scratch:
                 copy, restored = Path(scratch, "copy.db"), Path(scratch, "restored.db")
-                await self._store.backup(copy)
+                await self._copy_to(copy)
                 await asyncio.to_thread(target.put, copy, name)
                 await self._verify(target, name, restored)
             for old in (await asyncio.to_thread(target.names))[: -self._keep]:
@@ -166,6 +143,15 @@ class Backups:
         except Exception as error:  # of the file system, or of obstore, whose errors have no common base
             raise Unavailable(f"{self._where} did not take the backup: {error}") from error
         return name
+
+    async def _copy_to(self, file: Path) -> None:
+        if self._store.capabilities.name == "sqlite":
+            await self._store.backup(file)
+            return
+        async with connect(f"sqlite:///{file}") as copy:
+            report = await self._store.admin.copy_to(copy)
+        if report.losses:
+            _LOG.warning("%d conversations changed while they were backed up", len(report.losses))
 
     async def _verify(self, target: BackupTarget, name: str, restored: Path) -> None:
         """Restores the backup from its target, and checks it. One that is damaged is removed."""

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_OWN_TOOLS = {
+    "postgres": ", or use pg_dump",
+    "redis": ", or use its snapshots (BGSAVE)",
+    "cassandra": ", or use nodetool snapshot",
+    "http": ", or back up where the server's store is",
+}
+"""How else the data of a backend can be backed up."""
+
+
 class LifecycleMethods(StorePart):
     async def watch(
         self, conversation_id: str | int, *, after: str | None = None, branch: str | None = None
@@ -82,7 +91,9 @@ class LifecycleMethods(StorePart):
         """
         if self._view.walled:
             raise Denied("a view cannot copy the whole store: use the store that it was made from")
-        self._view.require(self.capabilities.backup, "backup", "back up")
+        own = _OWN_TOOLS.get(self.capabilities.name, "")
+        text = f"back up: copy it into a SQLite file with copy_to or `hansard copy`{own}"
+        self._view.require(self.capabilities.backup, "backup", text)
         from pathlib import Path  # imported late: it is slow to import and rarely needed
 
         if not isinstance(target, str | PathLike):
