@@ -130,7 +130,7 @@ def test_two_branches_are_shown_side_by_side(talk: Site) -> None:
     assert "Yes." in left
     assert "No." not in left
     assert "No." in right
-    assert "this message" in page
+    assert "share everything up to this message: By train?" in page
     assert talk.get("/c/trip/compare?left=main&right=nothing").status == 404
     assert talk.get("/c/trip/compare").status == 200
 

@@ -195,7 +195,7 @@
     range.type = "range";
     range.min = 0;
     range.max = 200;
-    range.setAttribute("aria-label", "Token budget");
+    range.setAttribute("aria-label", say("Token budget"));
     const follow = () => { range.value = (Math.log10(Math.max(100, number.value)) - least) / (most - least) * 200; };
     range.addEventListener("input", (event) => {
       event.stopPropagation();
@@ -481,12 +481,12 @@
     label.previousElementSibling.htmlFor = label.id;
     const edit = document.createElement("button");
     edit.type = "button";
-    edit.textContent = "Edit";
+    edit.textContent = say("Edit");
     edit.addEventListener("click", () => startEditing(message, link, edit));
     const whole = document.createElement("a");
     whole.className = "button";
     whole.href = link.href;
-    whole.textContent = "Details";
+    whole.textContent = say("Details");
     buttons.prepend(edit);
     buttons.append(whole);
     editing.hidden = true;
@@ -499,9 +499,9 @@
     const editing = $(".editing", message), box = $("textarea", editing);
     try {
       const answer = await fetch(`${link.href}/raw`, { credentials: "same-origin" });
-      if (!answer.ok) throw new Error(`The message cannot be read (${answer.status}).`);
+      if (!answer.ok) throw new Error(say("The message cannot be read ({status}).", { status: answer.status }));
       const { content } = await answer.json();
-      if (typeof content !== "string") throw new Error("Only plain text can be edited here: this content is structured.");
+      if (typeof content !== "string") throw new Error(say("Only plain text can be edited here: this content is structured."));
       box.value ||= content;
       editing.hidden = false;
       box.focus();
@@ -513,7 +513,7 @@
     const problem = document.createElement("p");
     problem.className = "problem";
     problem.role = "alert";
-    problem.textContent = error instanceof TypeError ? "The server does not answer. Nothing was lost: try again." : error.message;
+    problem.textContent = error instanceof TypeError ? say("The server does not answer. Nothing was lost: try again.") : error.message;
     where.append(problem);
   }
 
@@ -541,7 +541,7 @@
     form.setAttribute("aria-busy", "true");
     try {
       const answer = await fetch(form.action, { method: "POST", body: sent, credentials: "same-origin" });
-      if (!answer.ok) throw new Error(`Nothing was changed (${answer.status}).`);
+      if (!answer.ok) throw new Error(say("Nothing was changed ({status}).", { status: answer.status }));
       if (form.dataset.inPlace === "go") return go(answer.url);
       const made = document.createElement("template");
       made.innerHTML = await answer.text();
@@ -558,7 +558,7 @@
 
   for (const link of all("a[data-copy-address]")) {
     link.textContent = link.href;
-    if (navigator.clipboard) link.after(copyButton("Copy the address", () => link.href));
+    if (navigator.clipboard) link.after(copyButton(say("Copy the address"), () => link.href));
   }
 
   // Scrolls opened delete forms into view
