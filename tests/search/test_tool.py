@@ -65,7 +65,7 @@ def test_it_shows_the_messages_around(store: hansard.sync.Store) -> None:
     assert found.count("UTC]") == 1
     for wrong in ({"around": 51}, {"around": -1}, {"group_by": "user"}):
         with pytest.raises(ValidationError):
-            store.search_tool("c1", **wrong)  # type: ignore[arg-type]
+            store.search_tool("c1", **wrong)
 
 
 def test_nothing_names_another_conversation(store: hansard.sync.Store) -> None:

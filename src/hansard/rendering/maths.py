@@ -74,7 +74,7 @@ class _Reader:
     def _next(self) -> str:
         while self._at < len(self._tokens):
             self._at += 1
-            token = self._tokens[self._at - 1]
+            token: str = self._tokens[self._at - 1]
             if not token.isspace():
                 return token
         raise _Unknown

@@ -216,5 +216,5 @@ class CassandraPartitions:
         key = (self._link.prefix, tenant, month, bucket, row.day, name)
         await self._link.put("put_usage", *key, documents.encode(row), n, n)
         if row.user_id is not None:
-            key = (self._link.prefix, tenant, row.user_id, month, row.day, name)
-            await self._link.put("put_usage_of_user", *key, documents.encode(row), n, n)
+            of_user = (self._link.prefix, tenant, row.user_id, month, row.day, name)
+            await self._link.put("put_usage_of_user", *of_user, documents.encode(row), n, n)

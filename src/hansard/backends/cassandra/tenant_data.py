@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from hansard import rules
 from hansard.backends.cassandra import effects, read
 from hansard.backends.cassandra.catalog import NameCatalog
@@ -17,8 +19,15 @@ from hansard.model import UsageRow
 
 _PIECE = 200
 _FIRST, _LAST = "", "9999-99-99"
-_USAGE_NAME = tuple[str | None, str | None, str | None, str, int]
-"""User, agent, model, conversation, and the number of the write that began the sum."""
+
+
+class _UsageName(Struct, array_like=True, frozen=True):
+    user_id: str | None
+    agent_id: str | None
+    model: str | None
+    conversation_id: str
+    since: int
+    """The number of the write that began the sum."""
 
 
 # Usage
@@ -47,7 +56,7 @@ async def _usage_rows(
             asked = [link.read("read_usage", tenant, month, bucket, since, until) for bucket in range(BUCKETS)]
         for found in await asyncio.gather(*asked):
             for _, name, doc, n in found:
-                id = documents.decode(name.encode(), _USAGE_NAME, "the name of a usage row")[3]
+                id = documents.decode(name.encode(), _UsageName, "the name of a usage row").conversation_id
                 row = documents.decode(doc, UsageRow, "a usage row")
                 yield _UsageRow(month, effects.bucket_of(id), name, n, row)
 

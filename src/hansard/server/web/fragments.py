@@ -126,7 +126,7 @@ def _marks(message: Message) -> str:
 
 
 def _rating(rating: Rating) -> str:
-    value = {1: "good", -1: "bad"}.get(rating.value) or f"{rating.value:g}"
+    value = {1.0: "good", -1.0: "bad"}.get(rating.value) or f"{rating.value:g}"
     words = " ".join(
         each for each in (rating.by, f"“{rating.comment[:_MOST_CHUNK]}”" if rating.comment else "") if each
     )

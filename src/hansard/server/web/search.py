@@ -126,7 +126,7 @@ async def _search(request: SearchRequest, limit: int, around: int = 0) -> Hits:
     )
 
 
-def _match(query: SearchQuery) -> Literal["all", "any", "auto"] | None:
+def _match(query: SearchQuery) -> Literal["all", "any", "auto", "part"] | None:
     """Returns how words match: a question by default. By meaning, there are no words to match."""
     if query.match:
         return query.match
