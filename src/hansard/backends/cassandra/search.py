@@ -8,12 +8,9 @@ expiry, agent, metadata) their heads tell.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
-from msgspec import structs
+from typing import TYPE_CHECKING, NamedTuple
 
 from hansard import rules
 from hansard.analysis import (
@@ -24,21 +21,15 @@ from hansard.analysis import (
     Matches,
     Position,
     Query,
-    RankedMatch,
-    Ranking,
     Terms,
-    analyse,
     columns,
-    relevance,
     searchable,
 )
 from hansard.analysis.queries import Phrase
-from hansard.analysis.relevance import Posting
 from hansard.backends.cassandra import index, listing, read
 from hansard.backends.cassandra.connection import Row
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
-from hansard.contract.storage import Run
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, StoredBranch
 from hansard.executor import run_in_thread
 from hansard.model import NOT_YET, Message, to_micros
@@ -46,7 +37,6 @@ from hansard.model import NOT_YET, Message, to_micros
 if TYPE_CHECKING:
     from hansard.backends.cassandra.storage import CassandraStorage
 
-T = TypeVar("T")
 Place = tuple[str, int, int]
 """Conversation, segment and seq."""
 
@@ -54,9 +44,7 @@ _TAIL = 200
 """Messages up to which those that are not indexed are read by each search."""
 _PIECE_BYTES = 4 << 20
 _AT_ONCE = 32
-_ATTEMPTS = 3
-_SEQ_BITS = 40
-_SEQ_MASK = (1 << _SEQ_BITS) - 1
+ATTEMPTS = 3
 _EVERYTHING = ConversationQuery(archived=None, sort="updated_at", newest_first=False)
 
 
@@ -87,7 +75,7 @@ class Entry(NamedTuple):
 
 
 async def search(storage: CassandraStorage, context: Context, lookup: Lookup) -> Matches:
-    for attempt in range(1, _ATTEMPTS + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         searched = IndexSearch(storage, context, lookup)
         if not await searched.locate():
             return Matches([])
@@ -96,23 +84,8 @@ async def search(storage: CassandraStorage, context: Context, lookup: Lookup) ->
         found = [searched.match(each, messages) for each in newest[: lookup.limit]]
         there = [each for each in found if each is not None]
         # A message that was found and is gone was removed meanwhile.
-        if len(there) == len(found) or attempt == _ATTEMPTS:
+        if len(there) == len(found) or attempt == ATTEMPTS:
             return Matches(there, len(newest) > lookup.limit)
-    raise AssertionError
-
-
-async def rank(storage: CassandraStorage, context: Context, lookup: Lookup) -> Ranking:
-    for attempt in range(1, _ATTEMPTS + 1):
-        searched = IndexSearch(storage, context, structs.replace(lookup, below=None))
-        if not await searched.locate():
-            return Ranking([])
-        postings = CassandraPostings(searched)
-        best = await relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
-        messages = await searched.read([postings.entries[each.key] for each in best])
-        found = [(searched.match(postings.entries[each.key], messages), each) for each in best]
-        there = [RankedMatch(match, each.score, each.covered) for match, each in found if match is not None]
-        if len(there) == len(found) or attempt == _ATTEMPTS:
-            return Ranking(there)
     raise AssertionError
 
 
@@ -207,7 +180,7 @@ class IndexSearch:
         view = ConversationView(self.link, (self.context.tenant, id), head, head.state)
         found = await view.rows(index.start_of(head), _TAIL + 1, _PIECE_BYTES)
         self._heads[id] = head
-        self._tail += await run_in_thread(lambda: [_entry(row.segment, row.message) for row in found])
+        self._tail += await run_in_thread(lambda: [entry_of(row.segment, row.message) for row in found])
         if len(found) > _TAIL or (found and found[-1].message.seq < head.state.seq):
             # Its bytes are many.
             await self.storage.indexer.index((self.context.tenant, id))
@@ -246,7 +219,7 @@ class IndexSearch:
         group = min(query.groups, key=lambda each: (sum(len(clause.rows) for clause in each), -_length(each)))
         found = [entry for clause in group for entry in await self.having(clause, month)]
         tail = [each for each in self._tail if query.matches(each.terms)]
-        return _once([*found, *(each for each in tail if month in (None, index.month_of(each.created)))])
+        return once([*found, *(each for each in tail if month in (None, index.month_of(each.created)))])
 
     async def having(self, clause: Clause, month: int | None = None) -> list[Entry]:
         """The indexed entries that match the query and have the clause."""
@@ -259,7 +232,7 @@ class IndexSearch:
             if not is_exact:
                 entries = await run_in_thread(_really_matching, entries, query, phrase)
             found += entries
-        return _once([each for each in found if self._is_wanted(each)])
+        return once([each for each in found if self._is_wanted(each)])
 
     def _term(self, phrase: Phrase) -> str:
         """The term to ask for: the longest word of a phrase, which is likely to be rare."""
@@ -362,82 +335,7 @@ class IndexSearch:
         return Match(state.conversation, message) if message is not None and state is not None else None
 
 
-class CassandraPostings:
-    """What relevance reads. A key is the number of a conversation, or of one of its segments, and the seq."""
-
-    def __init__(self, searched: IndexSearch) -> None:
-        self._search = searched
-        self._groups: dict[tuple[str, int], int] = {}
-        self._conversations: list[tuple[str, int]] = [("", 0)]
-        self._read: dict[Clause, list[Posting]] = {}
-        self._everything: list[tuple[Entry, int]] | None = None
-        self.entries: dict[int, Entry] = {}
-
-    async def count(self, clause: Clause, most: int) -> int:
-        return min(len(await self.of(clause)), most)
-
-    async def of(self, clause: Clause) -> list[Posting]:
-        if clause not in self._read:
-            self._read[clause] = await self._postings(clause)
-        return self._read[clause]
-
-    async def _postings(self, clause: Clause) -> list[Posting]:
-        search = self._search
-        if len(search.lookup.query.groups) == 1:
-            in_tail = [each for each in search.tail() if clause.is_in(each.terms)]
-            found = await search.filtered(_once([*await search.having(clause), *in_tail]))
-            return [(self._key(each), each.length) for each in found]
-        if self._everything is None:
-            self._everything = [(each, self._key(each)) for each in await search.filtered(await search.all())]
-        everything = self._everything
-
-        def having() -> list[Posting]:
-            return [(key, each.length) for each, key in everything if clause.is_in(each.terms)]
-
-        return await run_in_thread(having)
-
-    async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
-        """Of the messages themselves: neighbours need not match."""
-        found: dict[int, Terms] = {}
-        for group, some in groupby(sorted(keys), lambda key: key >> _SEQ_BITS):
-            if not 0 < group < len(self._conversations):
-                continue
-            seqs = {key & _SEQ_MASK for key in some}
-            messages = await self._messages(*self._conversations[group], seqs)
-            texts = await run_in_thread(lambda: [analyse(searchable(each)) for _, each in messages])  # noqa: B023
-            for (segment, message), terms in zip(messages, texts, strict=True):
-                found[self._key(_entry(segment, message))] = terms
-        return {key: found[key] for key in keys if key in found}
-
-    async def _messages(self, id: str, segment: int, seqs: set[int]) -> list[tuple[int, Message]]:
-        search = self._search
-        view, branch = search.view(id), search.branch_of(search.head(id))
-        segments = [segment] if search.lookup.all_branches else [each for each, _ in rules.segments(branch)]
-        found: list[tuple[int, Message]] = []
-        for first, last in _runs(seqs):
-            for each in segments:
-                known = [row async for row in view.walk(Run(each, first - 1, last))]
-                wanted = [row for row in known if row.seq in seqs and search.is_searched(id, each, row.seq)]
-                found += [(each, message) for message in await view.messages_of(wanted)]
-        return [each for each in found if rules.is_wanted(each[1], search.wanted)]
-
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
-        return {key: self.entries[key].position for key in keys}
-
-    async def run(self, work: Callable[[], T]) -> T:
-        return await run_in_thread(work)
-
-    def _key(self, entry: Entry) -> int:
-        at = (entry.id, entry.segment if self._search.lookup.all_branches else 0)
-        if at not in self._groups:
-            self._groups[at] = len(self._conversations)
-            self._conversations.append(at)
-        key = self._groups[at] << _SEQ_BITS | entry.seq
-        self.entries[key] = entry
-        return key
-
-
-def _entry(segment: int, message: Message) -> Entry:
+def entry_of(segment: int, message: Message) -> Entry:
     words, more = columns(searchable(message))
     who = message.participant.id if message.participant else None
     created = to_micros(message.created_at)
@@ -445,7 +343,7 @@ def _entry(segment: int, message: Message) -> Entry:
     return Entry(message.conversation_id, segment, message.seq, created, message.role, who, length, words, more)
 
 
-def _once(entries: Iterable[Entry]) -> list[Entry]:
+def once(entries: Iterable[Entry]) -> list[Entry]:
     return list({each.place: each for each in entries}.values())
 
 
@@ -455,14 +353,3 @@ def _really_matching(entries: Sequence[Entry], query: Query, phrase: Phrase) -> 
 
 def _length(group: Sequence[Clause]) -> int:
     return min(max(map(len, phrase.parts)) for clause in group for phrase in clause.rows)
-
-
-def _runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Neighbouring numbers as ranges."""
-    found: list[tuple[int, int]] = []
-    for seq in sorted(seqs):
-        if found and seq <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], seq)
-        else:
-            found.append((seq, seq))
-    return found

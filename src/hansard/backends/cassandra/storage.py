@@ -10,7 +10,7 @@ from datetime import datetime
 from msgspec import structs
 
 from hansard.analysis import VERSION, Lookup, Matches, Ranking
-from hansard.backends.cassandra import lifecycle, listing, read, schema, search, tenant_data
+from hansard.backends.cassandra import lifecycle, listing, rank, read, schema, search, tenant_data
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link
@@ -150,7 +150,7 @@ class CassandraStorage:
         return await search.search(self, context, lookup)
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
-        return await search.rank(self, context, lookup)
+        return await rank.rank(self, context, lookup)
 
     async def catch_up(self) -> None:
         for tenant in await lifecycle.tenants(self):
