@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backends.cassandra import effects, listing, read, rows, tenant_data
+from hansard.backends.cassandra import effects, index, listing, read, rows, tenant_data
 from hansard.backends.cassandra.connection import Row, Statement
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
@@ -52,15 +52,16 @@ async def list_tenants(storage: CassandraStorage) -> list[str]:
 
 
 async def stats(storage: CassandraStorage, tenant: str | None) -> Stats:
-    total = Stats(backend=storage.capabilities.name)
+    total = Stats(backend=storage.capabilities.name, unindexed=0)
     active: Counter[str] = Counter()
     for name in await tenants(storage) if tenant is None else [tenant]:
         await storage.writer.settle(name)
-        conversations = messages = 0
+        conversations = messages = unindexed = 0
         async for head in listing.walk(storage.link, Context(name, NOT_YET), _EVERYTHING):
             assert head.state is not None
             conversations += 1
             messages += head.state.conversation.message_count
+            unindexed += min(head.state.seq - index.start_of(head), head.state.conversation.message_count)
             active.update(rules.active_days([head.state.conversation]))
         records = sum(count for _, count in await storage.records.owners(name))
         blobs = await storage.blobs.digests(name)
@@ -69,6 +70,7 @@ async def stats(storage: CassandraStorage, tenant: str | None) -> Stats:
             tenants=total.tenants + bool(conversations or records or blobs),
             conversations=total.conversations + conversations,
             messages=total.messages + messages,
+            unindexed=(total.unindexed or 0) + unindexed,
             records=total.records + records,
             blobs=total.blobs + len(blobs),
             blob_bytes=total.blob_bytes + sum(size for _, size in blobs),
