@@ -17,7 +17,8 @@ from tests.wait import coming
 
 import hansard.sync
 from hansard.backends.schemes import open_backend
-from hansard.backends.sqlite import index, search
+from hansard.backends.shared.full_text import columns_of
+from hansard.backends.sqlite import check, index, search
 from hansard.errors import FormatMismatch
 from hansard.model import Message
 from hansard.testing import Target
@@ -166,6 +167,37 @@ def test_check_finds_one_wrong_word(tmp_path: Path, do: str, columns: tuple[str,
         assert opened.tenant("other").check() == []
         found = [each for each in opened.admin.check() if isinstance(each, hansard.Problem)]
         assert [problem.where for problem in found] == ["default/c"]
+
+
+def test_check_compares_in_constant_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All messages share a few sums. Two that have each other's words are still found, and told from the others."""
+    sums: list[int] = []
+    differences = check.IndexAudit.differences
+
+    def counted(self: check.IndexAudit) -> list[hansard.Problem]:
+        sums.append(len(self._sums))
+        return differences(self)
+
+    monkeypatch.setattr(check, "_SHARED_SUMS", 1)
+    monkeypatch.setattr(check.IndexAudit, "differences", counted)
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        opened.append("c", [Message("user", f"w{number}", id=f"m{number}") for number in range(60)])
+        list(opened.admin.reindex())
+        assert opened.check() == []
+        assert sums == [1]
+        with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+            sql = "SELECT m.id, p.entry FROM search_places p JOIN messages m ON m.key = p.message"
+            entries = dict(raw.execute(sql))
+            columns = {id: columns_of(f"w{id[1:]}", None, 1) for id in ("m7", "m50")}
+            for id, other in (("m7", "m50"), ("m50", "m7")):
+                delete = "INSERT INTO search (search, rowid, words, more, owner) VALUES ('delete', ?, ?, ?, ?)"
+                raw.execute(delete, (entries[id], *columns[id]))
+                add = "INSERT INTO search (rowid, words, more, owner) VALUES (?, ?, ?, ?)"
+                raw.execute(add, (entries[id], *columns[other]))
+            raw.commit()
+        found = [problem.what for problem in opened.check()]
+        assert len(found) == 2
+        assert all(any(f"'{id}'" in what for what in found) for id in ("m7", "m50"))
 
 
 def test_check_names_no_more_than_anybody_reads(tmp_path: Path) -> None:

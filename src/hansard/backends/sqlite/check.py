@@ -3,8 +3,9 @@
 It works on one snapshot. Looking up each message in the index would take longer the larger it is, so the two are
 compared by two walks, over the messages in the order of conversations and over the index in the order of terms. Every
 term at its position adds a number to the sum of its message on one walk, and subtracts it on the other: a sum that is
-not zero in the end is a difference. Some terms are also looked up. The walks advance together, so that the progress
-covers both.
+not zero in the end is a difference. Many messages share a sum, so that memory does not grow with the store; only if one
+differs, the walks are repeated to tell its messages apart. Some terms are also looked up. The walks advance together,
+so that the progress covers both.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import count, islice
 from operator import mul
 
@@ -35,6 +37,8 @@ _SOME = 1_000
 """One of this many terms of the index is looked up."""
 _NAMED = 100
 """Messages that are named one by one, of those with wrong index entries."""
+_SHARED_SUMS = 65_521
+"""Sums that all messages share: a prime, so that messages of one conversation or second have different ones."""
 _WEIGHTS = {"words": 1, "more": 3, "owner": 5}
 _REMEDY = "run `hansard reindex`"
 
@@ -65,20 +69,38 @@ class Audit:
         yield _check_file(self._connection)
         yield list(index.check(self._connection, self._tenant))
         comparison = IndexAudit(self._connection, self._tenant)
-        after = 0
-        while page := self._connection.execute(
-            QUERIES["conversations_of_tenant"], (self._tenant, after, _PAGE)
-        ).fetchall():
+        for page in self._conversations():
             problems: list[Problem] = []
             for pk, tenant, id in page:
                 problems += _check_conversation(self._connection, pk, tenant, id, comparison)
-            after = _last_of(after, page)
             self.seen += len(page)
             yield problems + comparison.catch_up()
         yield from self._blobs()
         while comparison.is_open:
             yield comparison.walk(_TERMS)
+        if comparison.begin_again():
+            yield from self._tell_apart(comparison)
         yield comparison.differences()
+
+    def _conversations(self) -> Iterator[list[Row]]:
+        after = 0
+        while page := self._connection.execute(
+            QUERIES["conversations_of_tenant"], (self._tenant, after, _PAGE)
+        ).fetchall():
+            yield page
+            after = _last_of(after, page)
+
+    def _tell_apart(self, comparison: IndexAudit) -> Iterator[list[Problem]]:
+        """Walks again over the messages whose shared sums differ."""
+        for page in self._conversations():
+            for pk, tenant, id in page:
+                with suppress(HansardError, *DRIVER):  # reported by the first walk
+                    entry = find_state(self._connection, tenant, id)
+                    if entry is not None:
+                        comparison.add(pk, entry.state.conversation.user_id)
+            yield comparison.catch_up()
+        while comparison.is_open:
+            yield comparison.walk(_TERMS)
 
     def _blobs(self) -> Iterator[list[Problem]]:
         """Checks every blob, a few at a time, including those that no message refers to."""
@@ -107,6 +129,9 @@ class IndexAudit:
         self._connection = connection
         self._between = (0, 1 << 63) if tenant is None else index.entry_range(connection, tenant) or (1, 0)
         self._sums: dict[int, int] = {}
+        """By shared number; on the second walk by message."""
+        self._suspects: set[int] | None = None
+        """The numbers of the shared sums that differ; None on the first walk."""
         self._ahead = 0
         """The sums of messages' terms that the walk over the index has not cancelled yet."""
         self._unreadable: set[int] = set()
@@ -134,7 +159,25 @@ class IndexAudit:
                 terms = text.split()
                 value += weight * sum(map(mul, map(hash, terms), count(1)))
                 self._ahead += len(terms)
-            self._sums[entry] = self._sums.get(entry, 0) + value
+            self._add(entry, value)
+
+    def _add(self, entry: int, value: int) -> None:
+        key = entry % _SHARED_SUMS
+        if self._suspects is not None:
+            if key not in self._suspects:
+                return
+            key = entry
+        # The factor tells messages with one sum apart: else words that stand under another message would cancel out.
+        self._sums[key] = self._sums.get(key, 0) + value * (entry + 1)
+
+    def begin_again(self) -> bool:
+        """Begins the second walk, if a sum differs."""
+        self._suspects = {key for key, value in self._sums.items() if value}
+        if not self._suspects or not self._is_comparable:
+            return False
+        self._sums, self._ahead, self.is_open = {}, 0, True
+        self._terms = self._all_terms()
+        return True
 
     def leave_out(self, pk: int) -> None:
         self._unreadable.add(pk)
@@ -151,7 +194,8 @@ class IndexAudit:
             while walked < terms and (some := [*islice(self._terms, min(terms - walked, _SOME))]):
                 walked += len(some)
                 self._take_off(some)
-                self._unfound += not self._is_found(*some[-1])
+                if self._suspects is None:
+                    self._unfound += not self._is_found(*some[-1])
         except DRIVER as error:
             self._is_comparable = self.is_open = False
             return [Problem("search index", f"it cannot be read ({error}): {_REMEDY}")]
@@ -164,7 +208,7 @@ class IndexAudit:
         first, last = self._between
         for term, entry, column, offset in found:
             if first <= entry <= last:
-                self._sums[entry] = self._sums.get(entry, 0) - _WEIGHTS[column] * hash(term) * (offset + 1)
+                self._add(entry, -_WEIGHTS[column] * hash(term) * (offset + 1))
 
     def _is_found(self, term: str, entry: int, column: str, _: int) -> bool:
         """Looks a term up as a search does, which reads other pages than the walk."""
