@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _sets(arguments: argparse.Namespace) -> list[JudgedSet]:
-    sets = [judgements.own()]
+    sets = [judgements.own(), judgements.long()]
     if arguments.locomo:
         sets.append(judgements.locomo(arguments.locomo))
     if arguments.beam:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.retrieval import judged
+from benchmarks.retrieval import judged, long_messages
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,20 @@ def own() -> JudgedSet:
         for text, answers in questions:
             evidence = frozenset(f"{language}:{at}" for at in answers)
             made.questions.append(Question("everybody", text, evidence, language))
+    return made
+
+
+def long() -> JudgedSet:
+    """Returns the set of long messages that is shipped."""
+    made = JudgedSet("long messages of Hansard")
+    for project, (texts, questions) in long_messages.conversations():
+        said = [
+            Said(f"{project}:{at}", "assistant" if at % 2 == 0 else "user", text) for at, text in enumerate(texts, 1)
+        ]
+        made.conversations["everybody", project] = said
+        made.questions += [
+            Question("everybody", text, frozenset({f"{project}:{at}"}), project) for text, at in questions
+        ]
     return made
 
 

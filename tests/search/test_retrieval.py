@@ -14,6 +14,7 @@ from benchmarks.retrieval.judgements import JudgedSet, Question, Said
 from tests.search import models
 from tests.search.labelled import MESSAGES, QUESTIONS, answers
 
+from hansard.analysis import relevance
 from hansard.search import Embedder, Spelling, WordLlama
 
 
@@ -94,11 +95,29 @@ def test_the_command_says_what_it_measured(tmp_path: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     for part in ("LoCoMo (locomo.json): 1 questions over 2 messages", "unit: one message", "pool: all", "--locomo"):
         assert part in printed, part
-    assert [each["set"] for each in json.loads(result.read_text("utf-8"))["sets"]][1] == "LoCoMo (locomo.json)"
+    assert [each["set"] for each in json.loads(result.read_text("utf-8"))["sets"]][2] == "LoCoMo (locomo.json)"
     assert command.main(["--locomo", str(tmp_path / "none")]) == 1
     assert command.main(["--embedder", "none"]) == 1
     assert "FileNotFoundError" in (complaint := capsys.readouterr().err)
     assert "--embedder is 'none'" in complaint
+
+
+def test_neighbours_do_no_harm_among_long_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = judgements.long()
+    assert sum(len(said.text.split()) for each in long.conversations.values() for said in each) / long.messages > 120
+
+    def measured(name: str) -> dict[int, float]:
+        url = f"sqlite:///{tmp_path}/{name}.db?durability=normal"
+        (words,) = asyncio.run(recall.measure(long, url, None, ["words"], {"match": "auto"}))
+        assert words.incomplete == 0
+        return words.recall
+
+    together = measured("together")
+    monkeypatch.setattr(relevance, "_OFFSETS", ())
+    alone = measured("alone")
+    assert all(together[depth] >= alone[depth] for depth in recall.DEPTHS), (together, alone)
+    assert together[10] >= 50
+    assert together[25] == 100
 
 
 def labelled() -> JudgedSet:
