@@ -30,6 +30,9 @@ PATHS = (
     "/c/sample-heating",
     "/c/sample-team/why?agent=scout",
     "/c/sample-parcel/m/sample-parcel-2",
+    "/c/sample-parcel/why?answer=sample-parcel-2",
+    "/c/sample-parcel/access",
+    "/c/sample-parcel/compare",
     "/admin",
     "/nothing",
 )

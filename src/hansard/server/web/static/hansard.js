@@ -195,7 +195,7 @@
     range.type = "range";
     range.min = 0;
     range.max = 200;
-    range.setAttribute("aria-label", say("Token budget"));
+    range.setAttribute("aria-label", say("Slide the budget"));
     const follow = () => { range.value = (Math.log10(Math.max(100, number.value)) - least) / (most - least) * 200; };
     range.addEventListener("input", (event) => {
       event.stopPropagation();
