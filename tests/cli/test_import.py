@@ -26,6 +26,7 @@ def test_a_file_is_recognised_counted_and_stored_once(shell: Shell) -> None:
 def test_a_table_says_what_came_and_what_did_not(shell: Shell) -> None:
     more_exports.chainlit_database(shell.folder)
     done = shell("import", "chainlit.db")
+    assert "hansard serve" in done.err
     assert "Chainlit: the database" in done.out
     assert "not kept: element, whose file is in another storage, 1 time, as heron.png" in done.out
     exports.jsonl(shell.folder / "s1.jsonl", exports.claude_code_lines())

@@ -132,3 +132,5 @@ def _print(report: ImportReport, importer: Importer, context: Context, *, dry: b
         output.print_line(f"… and {output.counted(more, 'problem')} more: --json lists them")
     if dry:
         output.print_note("this was a dry run: nothing was stored")
+    elif report.messages:
+        output.print_note("find it with `hansard search WORDS`, or on the page that `hansard serve` shows")
