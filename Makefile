@@ -17,7 +17,7 @@ QUICK = tests/analysis tests/assembly tests/contract/test_contract.py tests/form
 	$(filter-out %_environment.py %_snapshots.py %_concurrency.py,$(wildcard tests/test_*.py))
 SOAK = tests/contract tests/adapters tests/backends tests/docs/test_backend_page.py tests/search tests/server/openai_wire/test_relay_chaos.py \
 	tests/server/openai_wire/test_schema.py tests/server/test_openapi.py tests/store/test_odd_arguments.py \
-	tests/web/test_layout.py
+	tests/web/test_axe.py tests/web/test_layout.py
 UPGRADE =
 
 BIN = .venv/bin
@@ -62,6 +62,7 @@ serve: .venv/.ready
 test: check
 	-@$(MAKE) --no-print-directory .venv-crewai/.ready
 	$(BIN)/python tools/browser.py
+	$(BIN)/python tools/axe.py
 	$(BIN)/python tools/cassandra.py fetch
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 $(PYTEST_ARGS)
 

@@ -22,6 +22,7 @@ DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 PATHS = (
     "/",
     "/conversations",
+    "/conversations?view=table&user=ann",
     "/search?q=parcel",
     "/c/sample-parcel",
     "/c/sample-parser",
@@ -30,9 +31,13 @@ PATHS = (
     "/c/sample-heating",
     "/c/sample-team/why?agent=scout",
     "/c/sample-parcel/m/sample-parcel-2",
+<<<<<<< HEAD
     "/c/sample-parcel/why?answer=sample-parcel-2",
     "/c/sample-parcel/access",
     "/c/sample-parcel/compare",
+=======
+    "/import",
+>>>>>>> 6d1e145b (Test every page with axe)
     "/admin",
     "/nothing",
 )

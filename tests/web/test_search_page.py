@@ -262,7 +262,7 @@ def test_a_search_has_filters_with_counts(site: Site) -> None:
     assert not page.tree.all("img")
     found = site.get("/" + counts["bug 1"].removeprefix("./"))
     assert titles(found) == ["T2"]
-    assert found.tree.one("a", "chip-link").words == "Label bug ×"
+    assert found.tree.one("a", "chip-link").words == "Remove the filter Label bug ×"
     hostile = site.get("/" + counts[f"{HOSTILE} 1"].removeprefix("./"))
     assert titles(hostile) == ["T0"]
     assert not hostile.tree.all("img")
