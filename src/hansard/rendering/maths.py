@@ -61,7 +61,7 @@ class _Reader:
     """Reads a formula, token by token."""
 
     def __init__(self, tex: str) -> None:
-        self._tokens = _TOKEN.findall(tex)
+        self._tokens: list[str] = _TOKEN.findall(tex)
         self._at = 0
         self._depth = 0
 
