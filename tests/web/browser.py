@@ -31,13 +31,10 @@ PATHS = (
     "/c/sample-heating",
     "/c/sample-team/why?agent=scout",
     "/c/sample-parcel/m/sample-parcel-2",
-<<<<<<< HEAD
     "/c/sample-parcel/why?answer=sample-parcel-2",
     "/c/sample-parcel/access",
     "/c/sample-parcel/compare",
-=======
     "/import",
->>>>>>> 6d1e145b (Test every page with axe)
     "/admin",
     "/nothing",
 )
