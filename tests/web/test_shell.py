@@ -49,7 +49,7 @@ def _has_name(tree: object, field: object) -> bool:
         if at.tag == "label":  # type: ignore[attr-defined]
             return True
         at = at.parent  # type: ignore[attr-defined]
-    return bool(tree.all("label", **{"for": field["id"]}))  # type: ignore[attr-defined, index]
+    return bool(field["aria-label"] or tree.all("label", **{"for": field["id"]}))  # type: ignore[attr-defined, index]
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/nothing-here"])
