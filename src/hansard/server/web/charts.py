@@ -18,6 +18,7 @@ from hansard.server.web.markup import short
 from hansard.server.web.words import say
 
 _FLOOR, _STEP = 100, 20
+"""The height of a chart and the distance of its columns. The style sheet has the width of a column, too."""
 _LABELS = 5
 """Days that are named below a chart."""
 
@@ -62,9 +63,8 @@ def nice_limit(value: float) -> float:
 def _column(bar: Bar, x: int, tall: float, show: Callable[[float], str]) -> str:
     tall = max(1.5, tall) if bar.value > 0 else 0.0
     return (
-        f"<g><title>{escape(bar.label)}: {show(bar.value)}</title>"
-        f'<rect class="hit" x="{x}" y="0" width="{_STEP}" height="{_FLOOR}"/>'
-        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.1f}" width="{_STEP - 6}" height="{tall:.1f}"/></g>'
+        f'<g><title>{escape(bar.label)}: {show(bar.value)}</title><rect class="hit" x="{x}"/>'
+        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.1f}" height="{tall:.1f}"/></g>'
     )
 
 

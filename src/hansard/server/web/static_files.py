@@ -38,14 +38,14 @@ async def send(scope: Scope, send: Send) -> bool:
     name = path.rpartition("/")[2]
     if name not in _NAMES or path != "/" + address(name):
         return False
-    body = content(name)
-    accepted = next((value for key, value in scope["headers"] if key == b"accept-encoding"), b"")
-    is_packed = b"gzip" in accepted
-    if is_packed:
-        body = packed(name)
+    accepted = b",".join(value for header, value in scope["headers"] if header == b"accept-encoding")
+    is_packed = b"gzip" in accepted and b"gzip;q=0" not in accepted.replace(b" ", b"")
+    body = packed(name) if is_packed else content(name)
     headers = [
         (b"content-type", _TYPES[name.rpartition(".")[2]].encode()),
         (b"content-length", str(len(body)).encode()),
+        (b"vary", b"accept-encoding"),
+        *([(b"content-encoding", b"gzip")] if is_packed else []),
         (b"cache-control", b"public, max-age=31536000, immutable"),
         (b"x-content-type-options", b"nosniff"),
         (b"content-security-policy", b"default-src 'none'"),
