@@ -23,6 +23,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "backup_to": ("s3://bucket/prefix", '"s3://bucket/prefix"'),
     "backup_every": ("12h", '"12h"'),
     "backup_keep": ("3", "3"),
+    "purge_every": ("1h", '"1h"'),
     "tls_cert": ("cert.pem", '"cert.pem"'),
     "tls_key": ("key.pem", '"key.pem"'),
     "trusted_proxy": ("10.0.0.0/8", '["10.0.0.0/8"]'),

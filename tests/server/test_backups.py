@@ -80,8 +80,8 @@ def test_a_bucket_that_is_away_is_an_error_and_the_server_continues(tmp_path: Pa
     with serving_process(tmp_path, "sqlite:///made.db", "--backup-to", where, **secrets) as (_, process):
         assert process.stderr is not None
         line = json.loads(process.stderr.readline())
-        assert (line["level"], line["to"]) == ("error", where)
-        assert line["message"].startswith("the backup failed: the bucket s3://bucket/x?endpoint=http://127.0.0.1:9")
+        assert line["level"] == "error"
+        assert line["message"].startswith(f"the backup to {where} failed: the bucket {where} failed: ")
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,10 +22,12 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.cli.test_configuration import write_certificate
 from tests.server.kit import serving
+from tests.server.openai_wire.endpoint import endpoint
 from tests.server.test_rest import say
 from tests.server.test_server import serving as serving_process
 from tests.wait import PATIENCE, until
 
+from hansard import sync
 from hansard.server.key_file import KeyFile
 
 BODY = {"messages": [{"role": "user", "content": "hello"}]}
@@ -171,6 +175,36 @@ def test_spans_are_exported_with_the_conversation(tmp_path: Path) -> None:
     assert (span.name, found["gen_ai.conversation.id"]) == ("append_messages", "order-17")
 
 
+def test_the_span_of_an_answer_describes_it_by_the_conventions_for_ai(tmp_path: Path) -> None:
+    Collector.received.clear()
+    with (
+        collecting() as collector,
+        endpoint() as model,
+        serving_process(tmp_path, "memory://", "--otlp", collector, "--upstream", model.address) as (address, process),
+    ):
+        with httpx.Client(base_url=address + "/v1", timeout=PATIENCE) as client:
+            id = client.post("/conversations", json={}).json()["id"]
+            asked = {"model": "m", "input": "Where is my order?", "conversation": id}
+            assert client.post("/responses", json=asked).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+    spans = {
+        span.name: {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
+        for _, request in Collector.received
+        for span in request.resource_spans[0].scope_spans[0].spans
+    }
+    found = {name: value for name, value in spans["openai_create_response"].items() if name.startswith("gen_ai.")}
+    assert found == {
+        "gen_ai.conversation.id": id,
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "m-1",
+        "gen_ai.usage.input_tokens": 5,
+        "gen_ai.usage.output_tokens": 7,
+    }
+
+
 def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
     with serving_process(tmp_path, "memory://", "--otlp", "http://127.0.0.1:9") as (address, process):
         with httpx.Client(base_url=address, timeout=PATIENCE) as client:
@@ -198,6 +232,35 @@ def test_a_stream_continues_after_the_signal_to_stop(tmp_path: Path) -> None:
         assert answer.json()["messages"] == 2
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
+
+
+def test_a_server_removes_what_has_expired_on_a_schedule(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/made.db"
+    with sync.connect(url) as store:
+        store.append_message("old", "user", "a word to be forgotten")
+        store.append_message("new", "user", "a word to be kept")
+        store.update_conversation("old", expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    options = ("--purge-every", "1s", "--workers", "2", "--log-level", "info")
+    with serving_process(tmp_path, url, *options) as (_, process), sync.connect(url) as store:
+        until(lambda: store.stats().conversations == 1)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE)
+    lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    assert sum(line["conversations"] for line in lines if line["message"] == "the purge is done") == 1
+
+
+def test_the_api_is_documented_at_the_server_itself() -> None:
+    with serving() as api:
+        page = api.get(str(api.base_url.copy_with(path="/api/docs")))
+        document = api.get("/openapi.json").json()
+    assert page.status_code == 200
+    assert "script" not in page.headers["content-security-policy"]
+    assert "<script" not in page.text
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', page.text), "nothing comes from elsewhere"
+    for path, operations in document["paths"].items():
+        assert html.escape(path) in page.text
+        for operation in operations.values():
+            assert operation["operationId"] in page.text
 
 
 def test_a_server_for_others_still_needs_a_key(tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ class Options:
     ] = None
     backup_every: Annotated[str | None, Parameter(help="The interval of backups, such as 12h or 1d.")] = None
     backup_keep: Annotated[int | None, Parameter(help="Number of backups to keep.")] = None
+    purge_every: Annotated[
+        str | None, Parameter(help="Remove what has expired at this interval, such as 1h or 1d.")
+    ] = None
     workers: Annotated[
         int | None, Parameter(help="Number of processes. More than one needs a store that processes can share.")
     ] = None
@@ -197,12 +200,8 @@ class Configuration(Mapping[str, Value]):
 
     def _check_backups(self) -> None:
         where = self.of("backup_to")
-        try:
-            seconds = self._backup_seconds()
-        except ValidationError as error:
-            raise self["backup_every"].wrong("write an interval such as 12h or 1d") from error
-        if seconds < 1:
-            raise self["backup_every"].wrong("it must be at least a second")
+        self._seconds("backup_every")
+        self._seconds("purge_every")
         if where is None:
             for name in ("backup_every", "backup_keep"):
                 if self[name].origin != DEFAULT:
@@ -210,10 +209,18 @@ class Configuration(Mapping[str, Value]):
         elif not where.startswith("s3://") and not Path(where).is_dir():
             raise self["backup_to"].wrong("there is no such folder")
 
-    def _backup_seconds(self) -> float:
-        age = moment(self.of("backup_every"), "backup_every")
+    def _seconds(self, name: str) -> float | None:
+        """Returns an interval in seconds; None if it is not set."""
+        if self.of(name) is None:
+            return None
+        try:
+            age = moment(self.of(name), name)
+        except ValidationError as error:
+            raise self[name].wrong("write an interval such as 12h or 1d") from error
         if not isinstance(age, timedelta):
-            raise ValidationError("an interval is not a date")
+            raise self[name].wrong("write an interval such as 12h or 1d")
+        if age.total_seconds() < 1:
+            raise self[name].wrong("it must be at least a second")
         return age.total_seconds()
 
     def _check_proxies(self) -> None:
@@ -241,7 +248,8 @@ class Configuration(Mapping[str, Value]):
         values["keys_in_store"] = are_in_store(self.of("keys"))
         values["keys"] = None if values["keys_in_store"] else self.of("keys")
         values["cors_origins"] = tuple(self.of("cors_origin"))
-        values["backup_seconds"] = self._backup_seconds()
+        values["backup_seconds"] = self._seconds("backup_every")
+        values["purge_seconds"] = self._seconds("purge_every")
         values["drain_seconds"] = self.of("drain")
         values["trusted_proxies"] = tuple(self.of("trusted_proxy"))
         return Settings(**values, upstream_key=os.environ.get("OPENAI_API_KEY"))

@@ -14,22 +14,21 @@ import contextlib
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from hansard.backends.bucket import Bucket
 from hansard.connect import connect
 from hansard.errors import Corrupt, HansardError, Unavailable, Unsupported, ValidationError
 from hansard.model import Problem
+from hansard.server.schedule import repeating
 from hansard.store import Store
 
 _LOG = logging.getLogger("hansard.server")
 BACKUPS = ("hansard", "backups")
 """The namespace of the record of the last backup."""
 _PREFIX, _SUFFIX = "hansard-", ".db"
-_RETRY_SECONDS = 300.0
 
 
 class BackupTarget(Protocol):
@@ -104,27 +103,14 @@ class Backups:
         self._every = every
         self._keep = keep
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Makes backups until the server stops."""
-        task = asyncio.create_task(self._run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        return repeating(f"backup to {self._where}", self._make_for_log, self._every)
 
-    async def _run(self) -> None:
-        while True:
-            wait = self._every
-            try:
-                name = await self.make()
-                await self._store.records.put(BACKUPS, "last", {"name": name})
-                _LOG.info("backed up", extra={"facts": {"backup": name, "to": self._where}})
-            except HansardError as error:
-                _LOG.error("the backup failed: %s", error, extra={"facts": {"to": self._where}})
-                wait = min(wait, _RETRY_SECONDS)
-            await asyncio.sleep(wait)
+    async def _make_for_log(self) -> dict[str, Any]:
+        name = await self.make()
+        await self._store.records.put(BACKUPS, "last", {"name": name})
+        return {"backup": name}
 
     async def make(self) -> str:
         """Makes one backup, verifies it and removes those above the number to keep. Returns its name."""

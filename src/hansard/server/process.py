@@ -24,6 +24,7 @@ from hansard.search.embedders import by_name
 from hansard.server import logs, tracing
 from hansard.server.app import create_app
 from hansard.server.backups import Backups
+from hansard.server.schedule import repeating
 from hansard.server.settings import Settings
 from hansard.server.store_keys import StoreKeys
 from hansard.server.supervisor import WorkerTask, supervise
@@ -256,7 +257,7 @@ async def _serve(
         app = create_app(store, settings, shutdown, keys=await _store_keys(store, settings))
         announce()
         _tune_collector()
-        async with _backups(store, settings):
+        async with _backups(store, settings), _purges(store, settings):
             await server(config_of(app, settings), shutdown, settings.body_seconds).serve(sockets=[given])
 
 
@@ -265,6 +266,17 @@ def _backups(store: Store, settings: Settings) -> contextlib.AbstractAsyncContex
         return contextlib.nullcontext()
     made = Backups(store, settings.backup_to, every=settings.backup_seconds, keep=settings.backup_keep)
     return made.running()
+
+
+def _purges(store: Store, settings: Settings) -> contextlib.AbstractAsyncContextManager[None]:
+    if settings.purge_seconds is None:
+        return contextlib.nullcontext()
+
+    async def purge() -> dict[str, int]:
+        receipt = await store.purge()
+        return {"conversations": receipt.conversations, "records": receipt.records, "blobs": receipt.blobs}
+
+    return repeating("purge", purge, settings.purge_seconds)
 
 
 async def _store_keys(store: Store, settings: Settings) -> StoreKeys | None:

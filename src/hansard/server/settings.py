@@ -68,5 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The interval of backups."""
     backup_keep: int = 7
     """The number of backups to keep."""
+    purge_seconds: float | None = None
+    """The interval at which expired data is removed."""
     metrics_folder: Path | None = None
     """The folder in which several workers add up their metrics. The supervisor sets it."""

@@ -65,8 +65,8 @@ def supervise(task: WorkerTask, listening: socket.socket, count: int) -> None:
     """Keeps `count` workers running until SIGINT or SIGTERM, and passes connections to them."""
     signals = StopSignals()
     listening.setblocking(False)
-    # One worker makes the backups.
-    others = structs.replace(task, settings=structs.replace(task.settings, backup_to=None))
+    # One worker makes the backups and removes expired data.
+    others = structs.replace(task, settings=structs.replace(task.settings, backup_to=None, purge_seconds=None))
     workers = deque(Worker(task if number == 0 else others) for number in range(count))
     try:
         while not signals.received:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from hansard.version import VERSION
 
 if TYPE_CHECKING:
+    from hansard.model import Usage
     from hansard.server.request import Request
 
 _AGAIN = 1.0
-_CHATS = ("create_response", "create_completion")
+_CHATS = ("openai_create_response", "openai_create_completion")
 """Requests of OpenAI's wire that a model answers."""
 
 
@@ -38,20 +39,27 @@ def tracer() -> Traces | None:
     return Traces(trace)
 
 
-def _gen_ai(request: Request[Any, Any]) -> dict[str, str]:
+def _gen_ai(request: Request[Any, Any]) -> dict[str, str | int]:
     """Returns the attributes of OpenTelemetry's conventions for generative AI."""
     ids, body = request.subject_ids, getattr(request, "body", None)
     sent: dict[str, Any] = body if isinstance(body, dict) else {}
     conversation = sent.get("conversation")
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
+    usage: Usage | None = getattr(request, "answer_usage", None)
     found = {
         "gen_ai.conversation.id": ids.get("conversation_id") or ids.get("thread_id") or conversation,
         "gen_ai.request.model": sent.get("model"),
         "gen_ai.operation.name": "chat" if request.action in _CHATS else None,
         "gen_ai.provider.name": "openai" if request.action in _CHATS else None,
     }
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    if usage is not None:
+        found |= {
+            "gen_ai.response.model": usage.model,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+        }
+    return {name: value for name, value in found.items() if isinstance(value, str | int)}
 
 
 class Traces:

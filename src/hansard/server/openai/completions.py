@@ -128,7 +128,8 @@ async def _record(
     new_id = retries.new_ids(retries.fingerprint_of(request, id))
     batch = [_message(each, new_id("msg_", 0)) for each in plan.given]
     prompt_id = history.prompt_id([*plan.stored, *batch], openai_chat.FORMAT, request.store.limits)
-    made = _message(answer_message, new_id("msg_", 0), _usage(completion))
+    request.answer_usage = _usage(completion)
+    made = _message(answer_message, new_id("msg_", 0), request.answer_usage)
     batch.append(structs.replace(made, prompt_id=prompt_id))
     await request.store.append(id, batch, create=not plan.exists)
     model_request.remember(id, batch[-1].id, answer)

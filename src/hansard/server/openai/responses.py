@@ -350,7 +350,8 @@ async def _answer_messages(request: WireRequest, plan: ResponsePlan, response: d
     except (openai_items.BadItem, WireError) as error:
         raise WireError(502, f"The model endpoint sent an invalid item: {error}", code="upstream") from error
     output_messages = [structs.replace(each, prompt_id=plan.prompt_id) for each in output_messages]
-    if output_messages and (usage := _usage(response)) is not None:
+    request.answer_usage = usage = _usage(response)
+    if output_messages and usage is not None:
         output_messages[-1] = structs.replace(output_messages[-1], usage=usage)
     return output_messages
 

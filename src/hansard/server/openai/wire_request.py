@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from hansard.model import Order
+from hansard.model import Order, Usage
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import H, Handler, Routes
 from hansard.server.openai.wire_errors import invalid, missing
@@ -71,6 +71,8 @@ class WireRequest(Request[Query, dict[str, Any]]):
         self.body = {}
         self.raw = b""
         """The raw body."""
+        self.answer_usage: Usage | None = None
+        """The tokens of the model's answer, once it was stored."""
 
     @property
     def is_retry(self) -> bool:

@@ -50,7 +50,6 @@ async def send(scope: Scope, send: Send) -> bool:
         (b"x-content-type-options", b"nosniff"),
         (b"content-security-policy", b"default-src 'none'"),
     ]
-    headers += [(b"vary", b"accept-encoding"), *([(b"content-encoding", b"gzip")] if is_packed else [])]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
     return True
