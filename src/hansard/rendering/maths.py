@@ -32,7 +32,7 @@ _GREEK = _table(
 )
 _SIGNS = _table(
     """cdot ⋅ times × div ÷ pm ± mp ∓ le ≤ leq ≤ ge ≥ geq ≥ ne ≠ neq ≠ approx ≈ sim ∼ equiv ≡ propto ∝ ll ≪ gg ≫ to →
-    rightarrow → leftarrow ← Rightarrow ⇒ Leftrightarrow ⇔ mapsto ↦ in ∈ notin ∉ subset ⊂ subseteq ⊆ cup ∪ cap ∩
+    rightarrow → leftarrow ← Rightarrow ⇒ Leftrightarrow ⇔ mapsto ↦ in ∈ subset ⊂ subseteq ⊆ cup ∪ cap ∩
     forall ∀ exists ∃ sum ∑ prod ∏ int ∫ lor ∨ land ∧ neg ¬ mid ∣ circ ∘ langle ⟨ rangle ⟩ lfloor ⌊ rfloor ⌋ lceil ⌈
     rceil ⌉ { { } } % % $ $ _ _ # # & & | ‖"""
 )
