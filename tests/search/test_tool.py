@@ -154,7 +154,7 @@ def test_a_mode_that_cannot_be() -> None:
         with pytest.raises(hansard.Unsupported, match="embedder"):
             store.search_tool("c1", mode="hybrid")
         with pytest.raises(hansard.ValidationError, match="mode"):
-            store.search_tool("c1", mode="guess")
+            store.search_tool("c1", mode="guess")  # type: ignore[arg-type]
 
 
 def test_async() -> None:
