@@ -357,12 +357,15 @@
 
   // Keeps open details and the focus when a growing message is replaced.
   function renew(there, message) {
-    const before = all("details", there), links = all("a, summary, button, pre", there), at = links.indexOf(document.activeElement);
-    const hasFocus = there === document.activeElement;
+    const before = all("details", there), focused = document.activeElement;
+    const hasFocus = there === focused;
+    // A finished message has more links: the focus stays on the same kind of them.
+    const alike = (from) => all(focused.localName, from).filter((each) => each.className === focused.className);
+    const at = there.contains(focused) ? alike(there).indexOf(focused) : -1;
     all("details", message).forEach((each, number) => { each.open = before[number]?.open ?? false; });
     message.classList.toggle("walked", there.classList.contains("walked"));
     there.replaceWith(message);
-    const focus = hasFocus ? message : all("a, summary, button, pre", message)[at];
+    const focus = hasFocus ? message : at < 0 ? null : alike(message)[at];
     focus?.focus({ preventScroll: true });
   }
 
