@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -89,6 +90,8 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", str(folder))
+        # Else it makes one of its own there, which it misses when the process ends: pytest has removed it by then.
+        patch.setitem(multiprocessing.current_process()._config, "tempdir", str(folder))  # type: ignore[attr-defined]
         yield folder
     left = [path.name for path in folder.iterdir() if path.name.startswith(("tmp", "hansard-"))]
     assert not left, f"tests left this behind: {left}"
