@@ -392,11 +392,13 @@ def test_waiting_for_replicas(start: StartServer) -> None:
     primary = start()
     replica = start(replicaof=f"127.0.0.1 {primary.port}", repl_diskless_sync_delay=0)
     until(lambda: replica.client().info("replication")["master_link_status"] == "up")
-    with sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=5000") as store:
-        store.append("c", Message("user", "x", id="a"))
+    with (
+        sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=5000") as patient,
+        sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=200") as store,
+    ):
+        patient.append("c", Message("user", "x", id="a"))
         assert replica.client().zcard("hansard:{default:c}:messages:1") == 1
-    replica.kill()
-    with sync.connect(f"{primary.url}?wait_replicas=1&wait_timeout=200") as store:
+        replica.kill()
         with pytest.raises(Unavailable, match="only 0 of 1 replicas") as late:
             store.append("c", Message("user", "y", id="b"))
         assert late.value.outcome == "unknown"
