@@ -80,6 +80,11 @@ def test_an_index_ranks_as_memory_does(url: str, no_tail: None) -> None:
             for query in queries:
                 for options in ({}, {"conversation_id": "c0"}, {"order": "newest"}, {"all_branches": True}):
                     assert await _found(store, query, **options) == await _found(memory, query, **options), query
+            for query in ("amp", '"amps las"', "rder OR ürc -efun"):
+                for options in ({"match": "part"}, {"match": "part", "user_id": "u0", "order": "newest"}):
+                    assert await _found(memory, query, **options), query
+                    assert await _found(store, query, **options) == await _found(memory, query, **options), query
+            for query in queries[::4]:
                 assert await _found(store.user("u0"), query) == await _found(memory.user("u0"), query), query
 
     asyncio.run(run())
