@@ -443,7 +443,7 @@ class TestSearching(Contract):
             ("nummer", ["Rechnungsnummer 99"]),
             ("京タ", ["東京タワーに行く"]),
             ("rder -nes", ["My orders: A12345B, sent to Müller"]),
-            ("nummer OR ines", ["border lines", "Rechnungsnummer 99"]),
+            ("nummer OR lines", ["border lines", "Rechnungsnummer 99"]),
             ("order", ["border lines", "My orders: A12345B, sent to Müller"]),
             ("de", []),
             ("rdes", []),
