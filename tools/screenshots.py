@@ -24,11 +24,11 @@ from hansard.server.web.sample_data import load_sample
 DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 780}
 SHOTS: dict[str, tuple[str, dict[str, int], str]] = {
     "overview": ("", DESKTOP, "light"),
-    "conversations": ("conversations", DESKTOP, "light"),
+    "conversations": ("conversations?view=table&sort=cost&density=compact", DESKTOP, "light"),
     "conversation": ("c/sample-parcel", DESKTOP, "light"),
     "conversation-dark": ("c/sample-parser", DESKTOP, "dark"),
     "branches": ("c/sample-kyoto", DESKTOP, "light"),
-    "search": ("search?q=parcel+OR+heating", DESKTOP, "light"),
+    "search": ("search?q=Why+is+the+parcel+late%3F", DESKTOP, "light"),
     "why": ("c/sample-team/why?agent=scout&budget=160", DESKTOP, "light"),
     "admin": ("admin", DESKTOP, "light"),
     "phone": ("c/sample-chart", PHONE, "light"),
@@ -68,6 +68,7 @@ def take(page: Page, address: str, into: Path, *, whole: bool) -> None:
     page.goto(address)
     page.wait_for_load_state("load")
     page.evaluate("document.activeElement.blur(); document.querySelector('details.call')?.setAttribute('open', '')")
+    page.wait_for_load_state("networkidle") if "/c/" not in address else None
     page.evaluate(_SETTLED)  # the page scrolls to its end for some frames, and must not interfere
     page.evaluate("scrollTo(0, 0)")
     page.wait_for_timeout(200)

@@ -850,4 +850,4 @@ def test_one_click_stores_the_sample(site: Site, visitor: Visitor) -> None:
     page = visitor.open(site.api.address)
     page.get_by_role("button", name="Load the sample").click()
     expect(page.get_by_role("heading", name="Newest conversations")).to_be_visible()
-    expect(page.locator("svg.chart")).to_have_count(2)
+    expect(page.locator("svg.chart")).to_have_count(4)
