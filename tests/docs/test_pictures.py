@@ -1,4 +1,4 @@
-"""The pictures of the docs are taken by `tools/screenshots.py`, each is shown, and none is missing."""
+"""The pictures of the docs are taken by `tools/screenshots.py`, and none is missing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tools.screenshots import SHOTS
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_every_picture_is_shown_and_can_be_taken_again() -> None:
+def test_every_picture_that_is_shown_is_there_and_can_be_taken_again() -> None:
     pictures = {path.stem for path in (DOCS / "images").glob("*.png")}
     texts = [path.read_text("utf-8") for path in (*DOCS.rglob("*.md"), DOCS.parent / "README.md")]
     shown = {name for text in texts for name in re.findall(r"images/([\w-]+)\.png", text)}
-    assert pictures == shown
+    assert shown <= pictures
     assert pictures <= SHOTS.keys()
