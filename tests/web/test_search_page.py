@@ -349,7 +349,7 @@ def test_the_overview_shows_counts(sample: Site) -> None:
     assert len(page.tree.all("svg", "chart")) == 3
     assert "claude-sonnet-5" in page
     assert "sqlite" in page
-    assert len(page.tree.all("a", "row")) == 6
+    assert len(page.tree.all("a", "row")) == 5
     assert "a crash of the machine" in page
     assert "Messages a day long conversations spread evenly over their days" in page
     assert "none by this server" in page

@@ -64,7 +64,7 @@ def _column(bar: Bar, x: int, tall: float, show: Callable[[float], str]) -> str:
     tall = max(1.5, tall) if bar.value > 0 else 0.0
     return (
         f'<g><title>{escape(bar.label)}: {show(bar.value)}</title><rect class="hit" x="{x}"/>'
-        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.1f}" height="{tall:.1f}"/></g>'
+        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.0f}" height="{tall:.0f}"/></g>'
     )
 
 

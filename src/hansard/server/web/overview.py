@@ -25,7 +25,7 @@ from hansard.store import Store
 routes = PageRoutes()
 
 PERIODS = (7, 30, 90)
-NEWEST = 6
+NEWEST = 5
 CHECKS = ("hansard", "checks")
 """The namespace of the record with the result of the last check."""
 
