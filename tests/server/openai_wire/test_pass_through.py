@@ -101,7 +101,7 @@ class TestTools:
         for text in ("Where is it?", "And the other?"):
             client.responses.create(model="m", input=text, conversation=id)
         thanks: Any = [{"role": "user", "content": "Thanks"}]
-        client.chat.completions.create(model="m", messages=thanks, extra_body={"conversation": id})
+        client.chat.completions.create(model="m", messages=thanks, extra_headers={"Hansard-Conversation": id})
         messages = api.get(f"/conversations/{id}/messages").json()["items"]
         found = [api.get(f"/conversations/{id}/messages/{each['id']}/prompt").json() for each in messages]
         counts = [each["prompt"] and len(each["prompt"]["messages"]) for each in found]
