@@ -24,7 +24,7 @@ async def told(store: Store) -> dict[str, Any]:
     """Everything that the golden conversation and what stands beside it say."""
     branches = await store.list_branches("order-17")
     messages = [message for branch in branches async for message in store.iter_messages("order-17", branch=branch.id)]
-    return msgspec.to_builtins(  # type: ignore[no-any-return]
+    found: dict[str, Any] = msgspec.to_builtins(
         {
             "conversation": await store.get_conversation("order-17"),
             "branches": branches,
@@ -34,6 +34,10 @@ async def told(store: Store) -> dict[str, Any]:
         },
         builtin_types=(bytes,),
     )
+    for message in found["messages"]:
+        # The first release knew that a message had changed, and not whether somebody had edited it.
+        del message["edited_at"]
+    return found
 
 
 async def expected() -> dict[str, Any]:
