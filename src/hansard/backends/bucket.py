@@ -16,6 +16,9 @@ from hansard.errors import Unavailable, Unsupported, ValidationError
 
 T = TypeVar("T")
 
+_NO_BUCKET = "NoSuchBucket"
+"""How S3 names the reason, in an answer with a body: that to HEAD has none."""
+
 
 class Bucket:
     def __init__(self, url: str) -> None:
@@ -47,10 +50,7 @@ class Bucket:
 
     def get(self, name: str) -> bytes | None:
         """Returns None if there is no such object."""
-        try:
-            return bytes(self._call(lambda: self._obstore.get(self._store, name).bytes()))
-        except FileNotFoundError:
-            return None
+        return self._find(lambda: bytes(self._obstore.get(self._store, name).bytes()))
 
     def download(self, name: str, file: Path) -> None:
         def download() -> None:
@@ -61,11 +61,7 @@ class Bucket:
         self._call(download)
 
     def has(self, name: str) -> bool:
-        try:
-            self._call(lambda: self._obstore.head(self._store, name))
-        except FileNotFoundError:
-            return False
-        return True
+        return self._find(lambda: self._obstore.head(self._store, name)) is not None
 
     def list(self, prefix: str | None = None) -> Iterator[tuple[str, datetime]]:
         """Yields the name of each object, and when it was stored."""
@@ -75,16 +71,22 @@ class Bucket:
 
     def remove(self, name: str) -> None:
         """Removes an object, if it exists."""
+        self._find(lambda: self._obstore.delete(self._store, name))
+
+    def _find(self, call: Callable[[], T]) -> T | None:
+        """Returns None if the object does not exist."""
         try:
-            self._call(lambda: self._obstore.delete(self._store, name))
-        except FileNotFoundError:
-            return
+            return self._call(call)
+        except Unavailable as error:
+            if isinstance(error.__cause__, FileNotFoundError) and _NO_BUCKET not in str(error.__cause__):
+                return None
+            raise
 
     def _call(self, call: Callable[[], T]) -> T:
         try:
             return call()
-        except FileNotFoundError:
-            raise
         except Exception as error:  # the errors of obstore have no common base
             reason = str(error).partition("\n")[0]  # the rest is for those who debug obstore
+            if _NO_BUCKET in str(error):
+                reason = "it does not exist; create it, or check its name"
             raise Unavailable(f"the bucket {self.url} failed: {reason}") from error

@@ -147,6 +147,17 @@ def test_a_wrong_bucket_is_refused(wrong: str) -> None:
         sync.connect("memory://", blobs=wrong)
 
 
+def test_a_bucket_that_does_not_exist_is_unavailable(bucket: Prefixes, tmp_path: Path) -> None:
+    missing = f"s3://nowhere/x?endpoint={bucket.endpoint}&region=us-east-1"
+    with sync.connect(f"sqlite:///{tmp_path}/chats.db", blobs=missing) as store:
+        with pytest.raises(Unavailable, match=r"nowhere.*does not exist.*nothing was stored") as caught:
+            store.append_message("c", "user", IMAGE)
+        assert caught.value.outcome == "not_applied"
+        assert store.get_conversation("c") is None
+    with pytest.raises(Unavailable, match="does not exist"):
+        Bucket(missing).get("x")
+
+
 def test_a_store_without_blobs_of_its_own_is_refused() -> None:
     with pytest.raises(Unsupported, match="none keeps no blobs of its own"):
         sync.connect("none://", blobs=AWAY)
