@@ -58,8 +58,13 @@ def bucket_blobs(inner: Backend, url: str) -> Backend:
     return cast(Backend, _BucketBlobs(inner, Bucket(url)))
 
 
+def _folder(tenant: str) -> str:
+    """Returns a tenant as a segment of a path, which `.` and `..` are not."""
+    return tenant.replace(".", "%2E") if tenant in (".", "..") else quote(tenant, safe="")
+
+
 def _name(tenant: str, sha256: str) -> str:
-    return f"{quote(tenant, safe='')}/{sha256}"
+    return f"{_folder(tenant)}/{sha256}"
 
 
 class _BucketBlobs:
@@ -187,13 +192,14 @@ class _BucketBlobs:
 
     async def _remove_unused(self, tenant: str | None = None) -> None:
         """Removes objects that no message refers to: of one tenant after a deletion, else old ones of all."""
-        prefix = None if tenant is None else quote(tenant, safe="") + "/"
+        prefix = None if tenant is None else _folder(tenant) + "/"
         before = datetime.now(UTC) - (_GRACE if tenant is None else timedelta())
         listed = await run_in_thread(lambda: [name for name, at in self._bucket.list(prefix) if at <= before])
         by_tenant: dict[str, list[str]] = {}
         for name in listed:
-            owner, slash, sha256 = name.rpartition("/")
-            if slash and len(sha256) == len(codec.sha256_of(b"")):
+            owner, slash, sha256 = name.partition("/")
+            # The objects of deeper folders are not ours: another store may have a longer prefix.
+            if slash and len(sha256) == len(codec.sha256_of(b"")) and "/" not in sha256:
                 by_tenant.setdefault(unquote(owner), []).append(sha256)
         for owner, digests in by_tenant.items():
             for at in range(0, len(digests), _AT_ONCE):

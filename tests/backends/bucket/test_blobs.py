@@ -158,6 +158,34 @@ def test_a_bucket_that_does_not_exist_is_unavailable(bucket: Prefixes, tmp_path:
         Bucket(missing).get("x")
 
 
+@pytest.mark.parametrize("tenant", [".", "..", "a/b", "a%2Fb", "…"])
+def test_each_tenant_has_a_folder(tenant: str, bucket: Prefixes, tmp_path: Path) -> None:
+    where, folder = bucket.new()
+    with sync.connect(f"sqlite:///{tmp_path}/chats.db", blobs=where) as store:
+        view = store.tenant(tenant)
+        view.append_message("c", "user", IMAGE)
+        assert view.get_messages("c")[0].content == IMAGE
+        assert len(objects(folder)) == 1
+        assert view.delete_conversation("c").blobs == 1
+        assert objects(folder) == []
+
+
+def test_a_purge_leaves_the_objects_of_a_store_with_a_longer_prefix(
+    bucket: Prefixes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_blobs, "_GRACE", timedelta())
+    where, folder = bucket.new()
+    path, _, query = where.partition("?")
+    with (
+        sync.connect(f"sqlite:///{tmp_path}/outer.db", blobs=where) as outer,
+        sync.connect(f"sqlite:///{tmp_path}/inner.db", blobs=f"{path}/inner?{query}") as inner,
+    ):
+        inner.append_message("c", "user", IMAGE)
+        outer.purge()
+        assert objects(folder) == [f"inner/default/{SHA256}"]
+        assert inner.get_messages("c")[0].content == IMAGE
+
+
 def test_a_store_without_blobs_of_its_own_is_refused() -> None:
     with pytest.raises(Unsupported, match="none keeps no blobs of its own"):
         sync.connect("none://", blobs=AWAY)
