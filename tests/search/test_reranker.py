@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard import Message, sync
-from hansard.errors import TimedOut, Unavailable
+from hansard.errors import TimedOut, Unavailable, ValidationError
 from hansard.search import Spelling, reranker
 
 TEXTS = [f"word {'filler ' * number}" for number in range(60)]
@@ -77,6 +77,14 @@ async def nothing(query: str, passages: Sequence[str]) -> Any:
     return None
 
 
+def not_async(query: str, passages: Sequence[str]) -> list[float]:
+    return [1.0 for _ in passages]
+
+
+def not_async_and_raising(query: str, passages: Sequence[str]) -> list[float]:
+    raise RuntimeError("no model")
+
+
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
@@ -84,6 +92,8 @@ async def nothing(query: str, passages: Sequence[str]) -> Any:
         (too_few, "it returned 1 scores for 2 passages"),
         (not_a_number, "not a finite number"),
         (nothing, "the reranker failed: TypeError"),
+        (not_async, "the reranker failed: TypeError"),
+        (not_async_and_raising, "the reranker failed: RuntimeError: no model"),
     ],
 )
 def test_a_broken_reranker_is_reported(broken: Any, complaint: str) -> None:
@@ -92,6 +102,11 @@ def test_a_broken_reranker_is_reported(broken: Any, complaint: str) -> None:
         with pytest.raises(Unavailable, match=complaint):
             store.search("word")
         assert store.search("missing") == []
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(ValidationError, match="reranker must be an async callable"):
+        sync.connect("memory://", reranker=5)  # type: ignore[arg-type]
 
 
 def test_a_reranker_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import isfinite
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from hansard.analysis import Match, searchable
-from hansard.errors import TimedOut, Unavailable
+from hansard.errors import TimedOut, Unavailable, ValidationError
 
 CANDIDATES = 50
 """The best of a ranking, which are ranked again."""
@@ -21,6 +21,12 @@ class Reranker(Protocol):
     """Scores passages for a query: the higher, the better. Any scale will do."""
 
     async def __call__(self, query: str, passages: Sequence[str], /) -> Sequence[float]: ...
+
+
+def checked(reranker: Any) -> Reranker:
+    if not callable(reranker):
+        raise ValidationError("reranker must be an async callable that takes a query and texts, and returns numbers")
+    return cast(Reranker, reranker)
 
 
 async def reranked(reranker: Reranker, query: str, ranked: Sequence[tuple[float, Match]]) -> list[tuple[float, Match]]:
@@ -37,7 +43,10 @@ async def reranked(reranker: Reranker, query: str, ranked: Sequence[tuple[float,
 
 
 async def _scores(reranker: Reranker, query: str, passages: list[str]) -> list[float]:
-    answer = asyncio.ensure_future(reranker(query, passages))
+    async def call() -> Sequence[float]:
+        return await reranker(query, passages)
+
+    answer = asyncio.ensure_future(call())
     try:
         done, _ = await asyncio.wait({answer}, timeout=_PATIENCE)
     finally:

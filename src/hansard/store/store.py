@@ -79,6 +79,10 @@ class Store(
         titler = first_words if auto_title is True else auto_title or None
         titles = None if titler is None else TitleWriter(titler)
         owner = checks.id_of(tenant, "tenant", limits)
+        if reranker is not None:
+            from hansard.search.reranker import checked
+
+            reranker = checked(reranker)
         view = View(backend, limits, clock, titles, tenant=owner, reranker=reranker)
         if embedder is not None:
             from hansard.store.embedder_task import embeddings_in
