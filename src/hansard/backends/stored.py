@@ -65,11 +65,16 @@ class StoredBackend(Generic[S]):
 
     It changes how an append is committed, never its meaning: it runs `operations.append`, or `rules.plan_append` on a
     conversation that the context sees, and leaves to `write` whatever it cannot decide.
+
+    `list_own` is for a storage that can find with one question what a user owns and whether the user may be a member.
     """
 
-    def __init__(self, storage: S, *, append: AppendWay | None = None) -> None:
+    def __init__(
+        self, storage: S, *, append: AppendWay | None = None, list_own: membership.OwnList | None = None
+    ) -> None:
         self.storage = storage
         self._append = append or self._append_as_any_write
+        self._list_own = list_own
 
     @property
     def capabilities(self) -> Capabilities:
@@ -97,7 +102,7 @@ class StoredBackend(Generic[S]):
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         if query.ids is None:
-            return await membership.listed(self.storage, context, query)
+            return await membership.listed(self.storage, context, query, self._list_own)
         found = [await self.get_conversation(context, id) for id in dict.fromkeys(query.ids)]
         if query.memberships and query.user_id == context.user:
             query = structs.replace(query, user_id=None)  # what the user sees, as owner or as a member

@@ -42,6 +42,10 @@ EXPECTED = {
     "branch": 8,
     "branch at": 8,
     "list_branches": 1,
+    "list_conversations": 1,
+    "list_conversations of a user": 1,
+    "list_conversations of a user, by metadata": 3,
+    "list_conversations of a member": 4,
     "delete_branch": 10,
     "clear_messages": 10,
     "delete_conversation": 6,
@@ -87,6 +91,7 @@ def test_how_many_statements_each_call_takes(url: str, monkeypatch: pytest.Monke
             counter = Counter(monkeypatch)
             await _append(store, counter)
             await _change(store, counter)
+            await _list(store, counter)
             await _remove(store, counter)
         assert counter.counts == EXPECTED
 
@@ -124,6 +129,20 @@ async def _change(store: hansard.Store, counter: Counter) -> None:
     await counter.of("replace_messages, more", store.replace_messages("d", more))
     others = [Message("user", "1"), Message("user", "3")]
     await counter.of("replace_messages, others", store.replace_messages("d", others))
+
+
+async def _list(store: hansard.Store, counter: Counter) -> None:
+    await counter.of("list_conversations", store.list_conversations())
+    ann = store.user("ann")
+    page = await counter.of("list_conversations of a user", ann.list_conversations())
+    assert [each.id for each in page.items] == ["c"]
+    await counter.of("list_conversations of a user, by metadata", ann.list_conversations(metadata={"a": 1}))
+    assert not (await store.user("bob").list_conversations()).items
+    await ann.add_member("c", "bob")
+    bob = store.user("bob")
+    page = await counter.of("list_conversations of a member", bob.list_conversations())
+    assert [each.id for each in page.items] == ["c"]
+    await ann.remove_member("c", "bob")
 
 
 async def _remove(store: hansard.Store, counter: Counter) -> None:

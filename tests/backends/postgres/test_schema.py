@@ -279,6 +279,16 @@ def test_a_listing_walks_an_index_in_order(full: str, sort: str, owner: dict[str
     assert "Sort" not in plan, plan
 
 
+def test_a_users_listing_walks_an_index_and_looks_for_memberships_by_key(full: str) -> None:
+    query = ConversationQuery(user_id="u7", below=(2000, "x"))
+    sql, values = read.select_own(Context("t", EPOCH, user="u7"), query, ("hansard", "members", "u7"))
+    plan = asyncio.run(plan_of(full, sql, tuple(values)))
+    assert_indexed(plan)
+    assert "Index Scan Backward using conversations_by_" in plan, plan
+    assert "records_pkey" in plan, plan
+    assert "Sort" not in plan, plan
+
+
 def test_a_scan_of_records_walks_the_key(full: str) -> None:
     sql, values = tenant_data.select_records(Context("t", EPOCH), RecordQuery(prefix=("n",)))
     plan = asyncio.run(plan_of(full, sql, tuple(values)))

@@ -66,6 +66,7 @@ HOT = {
     "times_between": (1, 2),
     "span_between": (1, 2),
     "find_record": ("default", "", b"", "k"),
+    "has_shared_records": ("default", b""),
     "find_revision": ("default", "", b"", "k"),
     "find_blob": ("default", "x"),
     "find_tombstone": ("default", "x"),

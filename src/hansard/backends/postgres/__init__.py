@@ -18,7 +18,7 @@ __all__ = ["PostgresBackend", "PostgresStorage", "open_backend"]
 
 class PostgresBackend(StoredBackend[PostgresStorage]):
     def __init__(self, storage: PostgresStorage) -> None:
-        super().__init__(storage, append=storage.appender.append)
+        super().__init__(storage, append=storage.appender.append, list_own=storage.list_own)
 
     # Two frequent reads that need only a part of the conversation's state.
 

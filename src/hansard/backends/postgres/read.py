@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from hansard import rules
+from hansard import codec, rules
 from hansard.backends.postgres import rows
 from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.replica import Reader
@@ -218,6 +218,29 @@ async def list_conversations(
     return made[: query.limit], len(made) > query.limit
 
 
+async def list_own(
+    link: PostgresConnection, context: Context, query: ConversationQuery, namespace: tuple[str, ...]
+) -> tuple[list[Conversation], bool] | None:
+    sql, values = select_own(context, query, namespace)
+    found = await link.fetch(link.in_schema(sql), values)
+    if found[0][-1]:
+        return None
+    made = [rows.conversation_of(row, "the listing") for row in found if row[0] is not None]
+    return made[: query.limit], len(made) > query.limit
+
+
+def select_own(context: Context, query: ConversationQuery, namespace: tuple[str, ...]) -> tuple[str, list[Any]]:
+    """A page, or one row that says that there are shared records of the namespace. One row of NULLs for neither."""
+    page, values = select_conversations(context, query, query.limit + 1, query.offset, "NOT noted.exist")
+    values.append(codec.pack_namespace(namespace))
+    noted = f"SELECT FROM hansard.records WHERE tenant = $1 AND owner = '' AND namespace = ${len(values)}"
+    sql = (
+        f"SELECT page.*, noted.exist FROM (SELECT EXISTS ({noted}) AS exist) AS noted "
+        f"LEFT JOIN LATERAL ({page}) AS page ON true"
+    )
+    return sql, values
+
+
 async def list_matching(
     link: PostgresConnection, context: Context, query: ConversationQuery
 ) -> tuple[list[Conversation], bool]:
@@ -236,11 +259,11 @@ async def list_matching(
 
 
 def select_conversations(
-    context: Context, query: ConversationQuery, limit: int | None, offset: int
+    context: Context, query: ConversationQuery, limit: int | None, offset: int, *more: str
 ) -> tuple[str, list[Any]]:
     column = "active_at" if query.sort == "last_message_at" else "updated_at"
     values: list[Any] = [context.tenant, to_micros(context.horizon)]
-    conditions = ["tenant = $1", "(expires_at IS NULL OR expires_at > $2)"]
+    conditions = ["tenant = $1", "(expires_at IS NULL OR expires_at > $2)", *more]
     for name, value in (("user_id", query.user_id), ("user_id", context.user), ("agent_id", query.agent_id)):
         if value is not None:
             values.append(value)

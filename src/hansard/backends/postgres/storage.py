@@ -133,6 +133,16 @@ class PostgresStorage:
         page = partial(run, context=context, query=query)
         return await self._reader.read(context, page, snapshot=bool(query.metadata))
 
+    async def list_own(
+        self, context: Context, query: ConversationQuery, namespace: tuple[str, ...]
+    ) -> tuple[list[Conversation], bool] | None:
+        """See `membership.OwnList`. A list by metadata takes several statements anyway, and goes the ordinary way."""
+        if query.metadata:
+            return None
+        return await self._reader.read(
+            context, partial(read.list_own, context=context, query=query, namespace=namespace)
+        )
+
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         run = partial(tenant_data.participations, context=context, participant_id=participant_id, limit=limit)
         return await self._reader.read(context, run)

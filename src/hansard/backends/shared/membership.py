@@ -6,7 +6,7 @@ member. Writes need none of this: their operations see the members in the state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import structs
 
@@ -18,6 +18,10 @@ from hansard.contract.storage import Storage, Wants
 from hansard.contract.types import Context, ConversationQuery, RecordQuery
 from hansard.errors import Denied
 from hansard.model import Conversation
+
+ListedPage = tuple[list[Conversation], bool]
+OwnList = Callable[[Context, ConversationQuery, tuple[str, ...]], Awaitable[ListedPage | None]]
+"""Like `Storage.list_conversations`, but returns None if the tenant has shared records of this exact namespace."""
 
 _ONLY_STATE = Wants()
 _SEARCHED = 100
@@ -54,8 +58,14 @@ async def conversations(storage: Storage, context: Context) -> list[Conversation
     return [each for each in states if user != each.user_id and user in each.members]
 
 
-async def listed(storage: Storage, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
+async def listed(
+    storage: Storage, context: Context, query: ConversationQuery, list_own: OwnList | None = None
+) -> ListedPage:
     """Returns a page of the user's own conversations and of those that the user is a member of."""
+    if list_own is not None and query.memberships and context.user is not None:
+        page = await list_own(context, query, (*rules.MEMBERSHIPS, context.user))
+        if page is not None:
+            return page
     others = await conversations(storage, context) if query.memberships else []
     if not others:
         return await storage.list_conversations(context, query)

@@ -21,7 +21,7 @@ __all__ = ["SqliteBackend", "SqliteStorage", "open_backend"]
 class SqliteBackend(StoredBackend[SqliteStorage]):
     def __init__(self, path: Path, *, durability: str = "full", blocking: bool = False, upgrade: bool = False) -> None:
         storage = SqliteStorage(path, durability=durability, blocking=blocking, upgrade=upgrade)
-        super().__init__(storage, append=storage.append)
+        super().__init__(storage, append=storage.append, list_own=storage.list_own)
 
     # Two frequent reads that need only a part of the conversation's state.
 

@@ -144,6 +144,10 @@ DELETE FROM conversations WHERE pk = ?;
 SELECT pk, namespace, key, value, revision, created_at, updated_at, expires_at, conversation FROM records
 WHERE tenant = ? AND owner = ? AND namespace = ? AND key = ?;
 
+-- has_shared_records --
+-- Whether there are records of a namespace outside users' views.
+SELECT 1 FROM records WHERE tenant = ? AND owner = '' AND namespace = ? LIMIT 1;
+
 -- find_revision --
 -- The columns of a record that a write needs before it replaces the record.
 SELECT revision, created_at, expires_at, conversation FROM records

@@ -168,6 +168,18 @@ class SqliteStorage:
 
         return await self._long_read(run) if query.metadata or query.offset > 1000 else self._read(run)
 
+    async def list_own(
+        self, context: Context, query: ConversationQuery, namespace: tuple[str, ...]
+    ) -> tuple[list[Conversation], bool] | None:
+        """See `membership.OwnList`."""
+
+        def run(connection: sqlite3.Connection) -> tuple[list[Conversation], bool] | None:
+            if tenant_data.has_shared_records(connection, context, namespace):
+                return None
+            return read.list_conversations(connection, context, query)
+
+        return await self._long_read(run) if query.metadata or query.offset > 1000 else self._read(run)
+
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         return await self._long_read(
             lambda connection: tenant_data.participations(connection, context, participant_id, limit)

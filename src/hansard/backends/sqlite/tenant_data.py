@@ -20,6 +20,7 @@ from hansard.model import Conversation, Receipt, Record, Stats, UsageRow, to_mic
 
 _FIND_RECORD = QUERIES["find_record"]
 _FIND_REVISION = QUERIES["find_revision"]
+_HAS_SHARED_RECORDS = QUERIES["has_shared_records"]
 _FOREVER = "9999-99-99"
 _MOST_UNINDEXED = 10_000
 _SWEPT_PAGES = 2000
@@ -107,6 +108,12 @@ def put_record(writer: SqliteWriter, context: Context, change: RecordChange, con
 def scan_records(connection: sqlite3.Connection, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
     found = list(islice(_scan(connection, context, query), query.limit + 1))
     return found[: query.limit], len(found) > query.limit
+
+
+def has_shared_records(connection: sqlite3.Connection, context: Context, namespace: tuple[str, ...]) -> bool:
+    """Whether there are records of a namespace outside users' views, including expired ones."""
+    values = (context.tenant, codec.pack_namespace(namespace))
+    return connection.execute(_HAS_SHARED_RECORDS, values).fetchone() is not None
 
 
 def _scan(connection: sqlite3.Connection, context: Context, query: RecordQuery) -> Iterator[Record]:
