@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from tests.server.kit import Served, serving
 from tests.wait import PATIENCE
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 BODY = b'{"messages":[{"role":"user","content":"hello"}]}'
 HEAD = b"POST /api/v1/conversations/%b/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -48,6 +50,24 @@ def test_a_response_has_its_headers_once_and_its_whole_body(api: Served) -> None
     assert headers[b"connection"] == b"close"
     assert headers[b"etag"] == b'"1"'
     assert headers.keys() >= {b"date", b"request-id", b"x-content-type-options", b"cache-control"}
+
+
+def test_an_answered_request_is_freed_without_the_garbage_collector(api: Served) -> None:
+    for path in ("/conversations/freed/messages", "/nowhere"):
+        assert api.get(path).status_code in (200, 404)
+        gc.collect()
+        gc.disable()
+        try:
+            before = count_cycles()
+            for _ in range(10):
+                api.get(path)
+            assert count_cycles() <= before + 1
+        finally:
+            gc.enable()
+
+
+def count_cycles() -> int:
+    return sum(type(each) is RequestResponseCycle for each in gc.get_objects())
 
 
 def test_pipelined_requests_are_answered_in_order(api: Served) -> None:

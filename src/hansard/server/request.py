@@ -20,7 +20,6 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 _random = random.Random()
-_NONE: dict[str, Any] = {}
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -69,7 +68,8 @@ class Request(Generic[Q, B]):
         self.raw_path: bytes = (scope.get("raw_path") or scope["path"].encode())[prefix + len(scope["root_path"]) :]
         """The path as sent, without the prefix of the application."""
         self.request_id = _new_id()
-        self._exchange: Exchange | None = scope.get("extensions", _NONE).get(EXTENSION)
+        # Removed from the scope, which the exchange refers to: otherwise each request would be a reference cycle.
+        self._exchange: Exchange | None = scope["extensions"].pop(EXTENSION, None) if "extensions" in scope else None
         most = context.settings.max_body_bytes
         self.stream = RequestBody(receive, self.headers, most, context.body_deadlines, self._exchange)
         self.extra_ids: dict[str, str] = {}
