@@ -6,6 +6,7 @@ import re
 from html import unescape
 
 import msgspec
+import nh3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,28 @@ def test_any_text_is_shown_and_harmless(text: str) -> None:
     assert (
         words.findall(tree.text) == words.findall(text) or "](" in text or "]:" in text or "`" in text or "~~~" in text
     )
+
+
+_PIECES = (
+    *("# ", "- ", "1. ", "> ", "**", "_", "`", "~~", "\n", "\n\n", "    ", "  \n", "[x] ", "$x$"),
+    *("|a|b|\n|-|:-:|\n|c|", "1", "word "),
+    *("```python\n", "```\n", "print('x', \"y\")\n", "[l](", "javascript:x", ")", "![", "](", "http://a.b/"),
+    *("<b>", "<div onclick='x'>", "<script>", "</pre>", "<pre>\n", "<!--", "-->", "<svg>", "&", "&nbsp;", "&#0;"),
+    *('"', "'", "\\", "\x00", "\r", "\xa0", "\x85", "\u2028", "\ufdd0", "\ud800", "\ufffe", "é", "漢", ". ", "? "),
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=40).map("".join))
+def test_the_sanitizer_would_change_nothing(text: str) -> None:
+    html = markdown.render(text)
+    assert nh3.clean(html, **markdown.SANITIZER) == html
+
+
+def test_a_line_of_words_is_one_paragraph() -> None:
+    for text in ("Thanks! And the invoice (2)?", "Größe: 3/4, 漢字", 'It\'s "late"; a = b - c'):
+        assert markdown.render(text) == f"<p>{text}</p>\n"
+    for text in ("a _b_ c", "a <b>", "a ", "1. a", "a http://b.c/", "a & b", "a\xa0b"):
+        assert markdown.render(text) != f"<p>{text}</p>\n"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +223,7 @@ def test_all_code_of_a_text_shares_one_time_limit() -> None:
 
 
 def test_languages_with_an_unbounded_lexer_are_not_highlighted() -> None:
-    assert highlight.Painter().code("x := 1 + 'begin\n", "maple") == "x := 1 + &#x27;begin\n"
+    assert highlight.Painter().code("x := 1 + 'begin\n", "maple") == "x := 1 + 'begin\n"
 
 
 def test_code_with_very_many_blanks_is_not_highlighted() -> None:

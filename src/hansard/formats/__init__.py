@@ -47,4 +47,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from hansard.formats import registry
 
-    return getattr(registry, name)
+    found = globals()[name] = getattr(registry, name)  # so that this function is not called again
+    return found

@@ -60,10 +60,10 @@ class Painter:
     def code(self, text: str, language: str) -> str:
         """Highlights code if its language is known."""
         if not language or len(text) > _MOST or _longest_line(text) > _MOST_LINE or _BLANK.search(text):
-            return escape(text)
+            return escape(text, quote=False)
         found = _lexer(language)
         lexer = None if found is None else found()  # before the timer: creating the first lexer of a kind is slow
-        return escape(text) if lexer is None or self._is_late() else self._coloured(text, lexer)
+        return escape(text, quote=False) if lexer is None or self._is_late() else self._coloured(text, lexer)
 
     def _coloured(self, text: str, lexer: Any) -> str:
         """Returns the text with a span around each coloured token."""
@@ -71,12 +71,12 @@ class Painter:
         tokens = [*self._in_time(lexer.get_tokens_unprocessed(text))]
         read = "".join(value for _, _, value in tokens)
         if not text.startswith(read):
-            return escape(text)  # some lexers repeat or reorder text
+            return escape(text, quote=False)  # some lexers repeat or reorder text
         pieces = []
         for colour, run in groupby(tokens, lambda token: _COLOURS.get(token[1])):
             words = escape("".join(value for _, _, value in run), quote=False)
             pieces.append(words if colour is None else f'<span class="k-{colour}">{words}</span>')
-        return "".join([*pieces, escape(text[len(read) :])])
+        return "".join([*pieces, escape(text[len(read) :], quote=False)])
 
     def _in_time(self, tokens: Iterable[Any]) -> Iterator[Any]:
         for token in tokens:

@@ -1,9 +1,10 @@
 """Renders Markdown as safe HTML.
 
 There are three layers of protection: only known parser events are written, and HTML is shown as text; the sanitizer
-allows only known tags and attributes; and the page's content security policy runs no scripts of messages. External
-images become links, so that reading a conversation sends no requests. Texts that are too long, too deeply nested or
-have too many elements are shown as plain text.
+allows only known tags and attributes; and the page's content security policy runs no scripts of messages. Texts without
+links and formulas become constant tags around escaped text; the sanitizer, which takes longer than the rest, is spared
+for them, because it would return the same. External images become links, so that reading a conversation sends no
+requests. Texts that are too long, too deeply nested or have too many elements are shown as plain text.
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ _ATTRIBUTES = {
     "mo": {"stretchy"},
 }
 _SCHEMES = {"http", "https", "mailto", "tel"}
-_CLEANER = nh3.Cleaner(
-    tags=_TAGS,
-    attributes=_ATTRIBUTES,
-    url_schemes=_SCHEMES,
-    link_rel="noopener noreferrer nofollow",
-    strip_comments=True,
-)
+SANITIZER: dict[str, Any] = {
+    "tags": _TAGS,
+    "attributes": _ATTRIBUTES,
+    "url_schemes": _SCHEMES,
+    "link_rel": "noopener noreferrer nofollow",
+    "strip_comments": True,
+}
+_CLEANER = nh3.Cleaner(**SANITIZER)
 _OPTIONS = Options.ENABLE_TABLES | Options.ENABLE_STRIKETHROUGH | Options.ENABLE_TASKLISTS | Options.ENABLE_MATH
 _TAG = re.compile(r"(?<!\]\()(?<!\]: )(?<!\\)<(?!(?i:https?|mailto|tel):[^\s<>]*>|[^\s<>@]+@[^\s<>@]+>)")
 """A `<` that may begin HTML, but not one around a link target or an autolink. Other schemes are treated as tags, such
@@ -68,11 +70,19 @@ _RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
 """The delimiter row of a table."""
 _CELL = re.compile(r"(?:\s*\|)+\s*")
 
+_WORDS = re.compile(r"[^\W\d_][\w ,.;:?!'\"()/%=-]*(?<! )")
+"""One line of words and common punctuation that begins with a letter, so that no Markdown can be in it, except for
+underscores and URLs."""
+_rewritten = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\xa0]").search
+"""Finds characters that the sanitizer replaces, such as no-break spaces and control characters."""
+
 
 def render(text: str, painter: Painter | None = None) -> str:
     """Returns the text as HTML. Texts of one page share a painter, and so its time limit."""
     if len(text) > MOST:
         return plain(text)
+    if _WORDS.fullmatch(text) and "_" not in text and "://" not in text:
+        return f"<p>{text}</p>\n"
     whole = text.encode("utf-8", "replace").decode()  # lone surrogates
     whole = whole.replace(_LESS, "\ufffd")
     if "<" in whole:
@@ -80,7 +90,8 @@ def render(text: str, painter: Painter | None = None) -> str:
     writer = _HtmlWriter(painter or Painter())
     if not writer.write(pyromark.events(whole, options=_OPTIONS)):
         return plain(text)
-    return _CLEANER.clean("".join(writer.pieces))
+    html = "".join(writer.pieces)
+    return _CLEANER.clean(html) if writer.has_foreign_html or _rewritten(html) else html
 
 
 def bare(text: str) -> str:
@@ -129,6 +140,8 @@ class _HtmlWriter:
 
     def __init__(self, painter: Painter) -> None:
         self.pieces: list[str] = []
+        self.has_foreign_html = False
+        """Whether there is more than constant tags and escaped text: attributes from the text, or formulas."""
         self._code: list[str] | None = None
         """The lines of the current code block; None outside of one."""
         self._language = ""
@@ -150,23 +163,26 @@ class _HtmlWriter:
                 add(_SIGNS[event])
                 continue
             ((kind, what),) = event.items()
-            if kind == "Start":
+            if kind == "Text":
+                self._text(what)
+            elif kind == "Start":
                 depth += 1
                 if depth > _DEEPEST or number > _MOST_EVENTS:
                     return False
-                name, more = _named(what)
+                name, more = (what, None) if isinstance(what, str) else next(iter(what.items()))
                 add(_OPEN.get(name) or self._open(name, more))
             elif kind == "End":
                 depth -= 1
-                name, more = _named(what)
+                name, more = (what, None) if isinstance(what, str) else next(iter(what.items()))
                 add(_CLOSE.get(name) or self._close(name, more))
             elif kind == "Code":
                 add(f"<code>{_escaped(what)}</code>")
             elif kind in ("InlineMath", "DisplayMath"):
+                self.has_foreign_html = True
                 add(maths.render(what.replace(_LESS, "<"), is_block=kind == "DisplayMath"))
             elif kind == "TaskListMarker":
                 add(_TASKS[what])
-            else:  # text, or HTML, which is shown as text
+            else:  # HTML, which is shown as text
                 self._text(what)
         return True
 
@@ -174,6 +190,7 @@ class _HtmlWriter:
         if self._code is not None:
             self._code.append(text.replace(_LESS, "<"))
         elif "://" in text and not self._links:
+            self.has_foreign_html = True
             self.pieces.append(_linked(text))
         else:
             self.pieces.append(_escaped(text))
@@ -188,6 +205,7 @@ class _HtmlWriter:
                 self._code, self._language = [], _language(more)
             case "Link" | "Image":
                 self._links += 1
+                self.has_foreign_html = True
                 self._words = len(self.pieces)
                 return _link(more) if self._links == 1 else ""
             case "Table":
@@ -219,11 +237,6 @@ class _HtmlWriter:
             case "TableCell":
                 return f"</{self._cell}>"
         return ""
-
-
-def _named(what: Any) -> tuple[str, Any]:
-    """Returns the name and the attributes of an element."""
-    return (what, None) if isinstance(what, str) else next(iter(what.items()))
 
 
 def _language(kind: Any) -> str:

@@ -20,8 +20,12 @@ _MOST_ERROR, _MOST_CHUNK = 200, 500
 
 def time(moment: datetime, style: str = "ago") -> Markup:
     """Renders a time in UTC, which the script converts to the reader's time zone."""
+    return Markup(_time(moment, style))
+
+
+def _time(moment: datetime, style: str) -> str:
     exact = moment.astimezone(UTC).isoformat()
-    return Markup(f'<time datetime="{exact}" data-style="{style}">{exact[:10]} {exact[11:16]} UTC</time>')
+    return f'<time datetime="{exact}" data-style="{style}">{exact[:10]} {exact[11:16]} UTC</time>'
 
 
 def cost(amount: float) -> str:
@@ -41,8 +45,8 @@ def plural(number: int, noun: str) -> str:
 
 def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left_at: Sequence[str], base: str) -> str:
     """Renders a message: author, time, content, sources and usage. `base` is the link to its conversation."""
-    whole = escape(f"{base}/m/{segment(message.id)}")
-    here = escape(f"{base}{query(at=message.id)}#m{message.seq}")
+    base = escape(base)  # ids are percent-encoded, which leaves nothing to escape
+    whole = f"{base}/m/{segment(message.id)}"
     name = escape(who.name)
     kind = f"{who.kind} growing" if message.status == "in_progress" else who.kind
     return (
@@ -52,7 +56,8 @@ def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left
         f'<div class="avatar tone{who.tone}" aria-hidden="true">{escape(who.initial)}</div>\n'
         '<div class="body">\n'
         f'<header class="by"><span class="name" dir="auto">{name}</span>{_role(message, who)}'
-        f'<a class="when" href="{here}">{time(message.created_at, "clock")}</a>{_states(message)}{_why(message, base)}'
+        f'<a class="when" href="{base}{query(at=message.id)}#m{message.seq}">{_time(message.created_at, "clock")}</a>'
+        f'{_states(message)}{_why(message, base)}'
         f'<a class="open" href="{whole}" aria-label="This message by itself">⋯</a></header>\n'
         f"{_error(message)}{_said(message, blocks, whole)}"
         f"{_sources(message.sources)}{_marks(message)}{_usage(message.usage)}{_left(left_at, base)}"
@@ -85,7 +90,7 @@ def _why(message: Message, base: str) -> str:
     """Renders a link to the prompt of an answer."""
     if message.role != "assistant" or message.status == "in_progress":
         return ""
-    return f'<a class="why" href="{escape(base + "/why" + query(answer=message.id))}">Why</a>'
+    return f'<a class="why" href="{base}/why{query(answer=message.id)}">Why</a>'
 
 
 def _error(message: Message) -> str:
@@ -152,7 +157,7 @@ def _left(branches: Sequence[str], base: str) -> str:
     """Renders links to the branches that start after the message."""
     if not branches:
         return ""
-    links = [f'<a href="{escape(base + query(branch=each))}">{escape(each)}</a>' for each in branches]
+    links = [f'<a href="{base}{query(branch=each)}">{escape(each)}</a>' for each in branches]
     return f'<p class="left">{plural(len(branches), "branch")} from here: {", ".join(links)}</p>\n'
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote, quote_plus
+
+_is_plain = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
+"""Matches ids that are the same in a URL, as most are."""
 
 
 def segment(id: str) -> str:
     """Returns an id as a path segment. Ids of dots only would change the path, so they get a tilde as a prefix."""
+    if _is_plain(id):
+        return id
     marked = f"~{id}" if id.startswith("~") or not id.strip(".") else id
     return quote(marked, safe="")
 
@@ -17,5 +23,9 @@ def unsegment(text: str) -> str:
 
 def query(**given: object) -> str:
     """Returns a query string of the values that are not empty, with its question mark."""
-    pairs = [f"{name}={quote_plus(str(value))}" for name, value in given.items() if value not in (None, "", False)]
+    pairs = [f"{name}={_quoted(str(value))}" for name, value in given.items() if value not in (None, "", False)]
     return "?" + "&".join(pairs) if pairs else ""
+
+
+def _quoted(text: str) -> str:
+    return text if _is_plain(text) else quote_plus(text)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from hansard import formats
-from hansard.formats.parts import ToolCall, ToolResult
+from hansard.formats.parts import AnyPart, ToolCall, ToolResult
 from hansard.model import Message
 from hansard.server.web.fragments import cost, plural
 
@@ -71,7 +71,7 @@ def _steps(turn: Sequence[Message]) -> list[TurnStep]:
             name = (usage.model if usage is not None else None) or "model"
             tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
             steps.append(TurnStep(name, before, max(at, before), "model", tokens, 0.0 if usage is None else usage.cost))
-        for part in formats.read(message).parts:
+        for part in _parts(message) if results else ():
             if isinstance(part, ToolCall) and part.id in results:
                 result, ended = results[part.id]
                 steps.append(TurnStep(part.name, at, max(ended, at), is_error=result.is_error))
@@ -83,9 +83,15 @@ def _results(turn: Sequence[Message]) -> Mapping[str, tuple[ToolResult, datetime
     return {
         part.id: (part, message.created_at)
         for message in turn
-        for part in formats.read(message).parts
+        for part in _parts(message)
         if isinstance(part, ToolResult)
     }
+
+
+def _parts(message: Message) -> Sequence[AnyPart]:
+    """Returns the parts of a message; none of plain text, which neither calls a tool nor is a result."""
+    is_plain = isinstance(message.content, str) and not message.metadata
+    return () if is_plain else formats.read(message).parts
 
 
 def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> Markup:
@@ -109,18 +115,21 @@ def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> Markup:
 
 def _row(step: TurnStep, first: datetime, whole: float) -> str:
     start = (step.start - first).total_seconds()
+    seconds = step.seconds
     x = min(100.0, max(0.0, start / whole * 100)) if whole else 0.0
-    width = min(100.0 - x, max(0.8, step.seconds / whole * 100)) if whole else 0.0
+    width = min(100.0 - x, max(0.8, seconds / whole * 100)) if whole else 0.0
     kind = "failed" if step.is_error else step.kind
-    facts = [f"{step.tokens:,} tokens" if step.tokens else "", f"cost {cost(step.cost)}" if step.cost else ""]
+    facts = [f"{step.tokens:,} tokens"] if step.tokens else []
+    if step.cost:
+        facts.append(f"cost {cost(step.cost)}")
     failed = ' <span class="state bad">failed</span>' if step.is_error else ""
     return (
         f'<li><span class="step-name" dir="auto">{escape(step.name[:_NAME])}{failed}</span>'
         '<svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="rest" width="100" height="8"/>'
         f'<rect class="{kind}" x="{x:.2f}" width="{width:.2f}" height="8"/></svg>'
-        f'<span class="step-time">{duration(step.seconds)}</span>'
-        f'<span class="step-cost">{" · ".join(each for each in facts if each)}</span></li>'
+        f'<span class="step-time">{duration(seconds)}</span>'
+        f'<span class="step-cost">{" · ".join(facts)}</span></li>'
     )
 
 
