@@ -211,3 +211,27 @@ def test_hostile_values_are_text_everywhere(site: Site) -> None:
     for wrong in ("sort=x", "view=x", "density=x", "order=x", "page=0", "page=x", "page=99999", "label=" + "x" * 300):
         assert site.get(f"/conversations?{wrong}").status == 400, wrong
     assert site.get("/conversations?sort=cost&page=900").status == 200
+
+
+def test_a_search_of_the_list_keeps_its_filters(talks: Site) -> None:
+    """By words, by title and by id alike."""
+    assert sorted(ids(talks.get("/conversations?q=Question"))) == ["failed", "long", "short"]
+    for words, filters, wanted in (
+        ("Question", "label=bug", ["long"]),
+        ("Question", "project=/srv/shop", ["short"]),
+        ("Title", "label=bug", ["long"]),
+        ("short", "label=bug", []),
+        ("short", "user=ben", []),
+        ("short", "agent=other", []),
+        ("short", "metadata=imported_from=chatgpt", []),
+        ("short", "user=ann&metadata=project=/srv/shop", ["short"]),
+    ):
+        assert ids(talks.get(f"/conversations?q={words}&{filters}")) == wanted, (words, filters)
+
+
+def test_filters_at_the_limits_of_their_types(talks: Site) -> None:
+    for page in ("conversations", "filters", "search", "search-filters"):
+        assert talks.get(f"/{page}?q=Answer&since=0001-01-01&until=9999-12-31").status == 200, page
+        for deep in ("[" * 3000, "[" * 800 + "]" * 800):
+            assert talks.get(f"/{page}?q=Answer&metadata=k={deep}").status in (200, 400), page
+    assert len(ids(talks.get("/conversations?until=9999-12-31"))) == 3

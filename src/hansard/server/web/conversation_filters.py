@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from hansard import cursors
+from hansard import cursors, rules
 from hansard.errors import ValidationError
 from hansard.model import Conversation, ConversationSort
 from hansard.server.endpoints import Id
@@ -89,8 +89,7 @@ class DateRange(Struct, frozen=True):
 
 
 def date_range(query: ConversationPageQuery) -> DateRange:
-    end = day_of(query.until, "until")
-    return DateRange(day_of(query.since, "since"), None if end is None else end + timedelta(days=1))
+    return DateRange(day_of(query.since, "since"), day_after(query.until, "until"))
 
 
 def day_of(text: str | None, what: str) -> datetime | None:
@@ -101,6 +100,12 @@ def day_of(text: str | None, what: str) -> datetime | None:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError as error:
         raise ValidationError(f"{what} is {text[:40]!r}: write a day as 2026-01-31") from error
+
+
+def day_after(text: str | None, what: str) -> datetime | None:
+    """Returns the end of a day. After the last day of the calendar, there is no time, and so no limit."""
+    day = day_of(text, what)
+    return None if day is None or day.date() == date.max else day + timedelta(days=1)
 
 
 def store_filters(query: ConversationPageQuery) -> dict[str, Any]:
@@ -115,6 +120,19 @@ def store_filters(query: ConversationPageQuery) -> dict[str, Any]:
         "label": query.label,
         "archived": {"no": False, "yes": True, "both": None}[query.archived],
     }
+
+
+def is_listed(query: ConversationPageQuery, conversation: Conversation) -> bool:
+    """Whether a conversation that was found in another way passes the filters that storages have."""
+    filters = store_filters(query)
+    given = {"user_id": conversation.user_id, "agent_id": conversation.agent_id}
+    return (
+        all(filters[name] in (None, value) for name, value in given.items())
+        and rules.has_metadata(conversation, filters["metadata"] or {})
+        and (query.label is None or query.label in conversation.labels)
+        and filters["archived"] in (None, conversation.archived_at is not None)
+        and date_range(query).has(conversation, query.index_sort)
+    )
 
 
 def project_of(conversation: Conversation) -> str | None:
@@ -157,5 +175,5 @@ def metadata_of(text: str | None) -> dict[str, Any] | None:
 def _value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text

@@ -23,6 +23,7 @@ from hansard.server.web.conversation_filters import (
     ConversationPageQuery,
     DateRange,
     date_range,
+    is_listed,
     is_wanted,
     sort_key,
     store_filters,
@@ -229,12 +230,7 @@ def _unique(findings: Sequence[ConversationMatch], query: ConversationPageQuery)
     for conversation, snippet in findings:
         if conversation.id not in found or found[conversation.id][1] is None:
             found[conversation.id] = (conversation, snippet)
-    return [each for each in found.values() if _is_in_range(each[0], query)]
-
-
-def _is_in_range(conversation: Conversation, query: ConversationPageQuery) -> bool:
-    is_right = query.archived == "both" or (conversation.archived_at is not None) == (query.archived == "yes")
-    return is_right and date_range(query).has(conversation, query.index_sort)
+    return [each for each in found.values() if is_listed(query, each[0])]
 
 
 async def _by_id(request: ListRequest, words: str) -> list[ConversationMatch]:
@@ -282,7 +278,7 @@ async def _by_title(request: ListRequest, words: str, filters: dict[str, Any]) -
 
 
 async def _by_words(request: ListRequest, words: str, filters: dict[str, Any]) -> list[ConversationMatch]:
-    narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata")}
+    narrowed = {name: filters[name] for name in ("user_id", "agent_id", "metadata", "label")}
     try:
         hits = await request.store.search(words, **narrowed, limit=PAGE, token_cap=None, blobs="refs")
     except Unsupported:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -15,7 +14,7 @@ from hansard.search.hits import Hit, Hits
 from hansard.server.endpoints import HttpResponse, Id
 from hansard.server.web import headings, links, markup, search_hit
 from hansard.server.web.conversation_facets import Chip, Facet, FacetValue
-from hansard.server.web.conversation_filters import day_of, metadata_of
+from hansard.server.web.conversation_filters import day_after, day_of, metadata_of
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
 from hansard.server.web.words import say
 from hansard.store.search_modes import SearchMode, SearchOrder
@@ -112,7 +111,7 @@ async def _search(request: SearchRequest, limit: int, around: int = 0) -> Hits:
         roles=[query.role] if query.role else (),
         participant_ids=[query.participant] if query.participant else (),
         since=day_of(query.since, "since"),
-        until=_after(day_of(query.until, "until")),
+        until=day_after(query.until, "until"),
         mode=query.mode,
         match=_match(query),
         order=query.order,
@@ -131,10 +130,6 @@ def _match(query: SearchQuery) -> Literal["all", "any", "auto", "part"] | None:
     if query.match:
         return query.match
     return "auto" if query.mode in (None, "words") else None
-
-
-def _after(day: datetime | None) -> datetime | None:
-    return None if day is None else day + timedelta(days=1)
 
 
 def _html(hit: Hit, title: str, home: str) -> Markup:
