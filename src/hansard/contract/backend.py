@@ -101,6 +101,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     own_times: bool = False
     search: Literal["none", "scan", "index"] = "scan"
     """How messages are found: not at all, by scanning them (the Store does that), or by an index of the backend."""
+    pieces: bool = True
+    """The index also answers `match="part"`; otherwise the Store scans messages for it."""
     watch: Literal["none", "poll", "push"] = "push"
     backup: bool = False
     secure_delete: bool = False

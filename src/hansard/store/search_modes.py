@@ -26,7 +26,7 @@ from hansard.analysis import (
     searchable,
     shortened,
 )
-from hansard.contract.backend import Indexed
+from hansard.contract.backend import Capabilities, Indexed
 from hansard.contract.types import Context
 from hansard.errors import Unavailable, ValidationError
 from hansard.limits import Limits
@@ -242,7 +242,7 @@ async def _find_any(view: View, context: Context, lookup: Lookup) -> Matches:
     if not lookup.query or not view.backend.capabilities.keeps:
         return Matches([])
     view.require(how != "none", "search", "search")
-    if how == "index":
+    if has_index(view.backend.capabilities, lookup):
         return await cast(Indexed, view.backend).search(context, lookup)
     return await scan.find(view.backend, context, lookup)
 
@@ -261,9 +261,14 @@ async def _rank_any(view: View, context: Context, lookup: Lookup) -> Ranking:
     if not lookup.query or not view.backend.capabilities.keeps:
         return Ranking([])
     view.require(how != "none", "search", "search")
-    if how == "index":
+    if has_index(view.backend.capabilities, lookup):
         return await cast(Indexed, view.backend).rank(context, lookup)
     return await scan.rank(view.backend, context, lookup)
+
+
+def has_index(capabilities: Capabilities, lookup: Lookup) -> bool:
+    """Whether an index of the backend answers, and not a scan."""
+    return capabilities.search == "index" and (capabilities.pieces or not lookup.query.in_pieces)
 
 
 async def are_unchanged(view: View, context: Context, hits: Hits) -> bool:

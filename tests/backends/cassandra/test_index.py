@@ -86,6 +86,10 @@ def test_an_index_ranks_as_memory_does(url: str, no_tail: None) -> None:
                     assert await _found(store, query, **options) == await _found(memory, query, **options), query
             for query in queries[::4]:
                 assert await _found(store.user("u0"), query) == await _found(memory.user("u0"), query), query
+            for order in ("relevance", "newest"):
+                pieces = await _found(memory, "amp", match="part", order=order)
+                assert pieces
+                assert await _found(store, "amp", match="part", order=order) == pieces
 
     asyncio.run(run())
 

@@ -61,6 +61,7 @@ class CassandraStorage:
             atomic_batch=_LARGEST_BATCH,
             append_records=False,
             search="index",
+            pieces=False,
             watch="poll",
             groups=True,
             remnants="in Cassandra's files until they are compacted after gc_grace_seconds, in its commit log, and in "

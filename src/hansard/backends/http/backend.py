@@ -85,7 +85,7 @@ class HttpBackend:
             found = msgspec.json.decode(answer.content, type=_About).capabilities
         except msgspec.MsgspecError as error:
             raise Unavailable("this is not a Hansard server, or it has another version", retryable=False) from error
-        # If the server's storage has no index, the server scans the messages: they need not be sent here for that.
+        # If the storage has no index for a search, the server scans the messages: they need not be sent here.
         search = found.search if found.search == "none" else "index"
         self.capabilities = structs.replace(
             found,
@@ -97,6 +97,7 @@ class HttpBackend:
             groups=False,
             mirrors=False,
             search=search,
+            pieces=True,
         )
 
     async def close(self) -> None:

@@ -92,7 +92,7 @@ async def _search(root: Store, name: str, context: Context, lookup: Lookup) -> M
     if not lookup.query:
         return Ranking([]) if is_ranked else Matches([])
     search_modes.check_size(lookup.query.text, root.limits)
-    if root.capabilities.search == "index":
+    if search_modes.has_index(root.capabilities, lookup):
         index = cast(Indexed, root.backend)
         return await (index.rank if is_ranked else index.search)(context, lookup)
     return await (scan.rank if is_ranked else scan.find)(root.backend, context, lookup)
