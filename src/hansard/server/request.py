@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from copy import copy
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from starlette.types import Receive, Scope, Send
 

@@ -57,7 +57,7 @@ def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left
         '<div class="body">\n'
         f'<header class="by"><span class="name" dir="auto">{name}</span>{_role(message, who)}'
         f'<a class="when" href="{base}{query(at=message.id)}#m{message.seq}">{_time(message.created_at, "clock")}</a>'
-        f'{_states(message)}{_why(message, base)}'
+        f"{_states(message)}{_why(message, base)}"
         f'<a class="open" href="{whole}" aria-label="This message by itself">⋯</a></header>\n'
         f"{_error(message)}{_said(message, blocks, whole)}"
         f"{_sources(message.sources)}{_marks(message)}{_usage(message.usage)}{_left(left_at, base)}"
