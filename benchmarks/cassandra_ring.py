@@ -22,10 +22,13 @@ from hansard import Message, Store
 from hansard.backends.cassandra import CassandraBackend
 from hansard.backends.cassandra.connection import Link, Statement
 from hansard.backends.cassandra.options import options_of
+from hansard.testing import processes
 from hansard.urls import Url
 
 _ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 _WRITERS = 64
+_PATIENCE = 10.0
+"""Seconds that a writer may wait for one append, while processes write to one conversation."""
 _BODY = b"Where is my order? It should have come on Tuesday."
 _Call = Callable[[], Awaitable[object]]
 
@@ -99,8 +102,21 @@ def _line(name: str, ours: float, raw: float, unit: str, bar: str, met: bool) ->
     print(f"{name:34} {ours:10.1f} {raw:10.1f} {unit:4} {ours / raw:6.2f}  bar {bar:7} {'met' if met else 'MISSED'}")
 
 
+def measure_processes(url: str, times: int) -> None:
+    """Prints the longest append while four processes write to one conversation."""
+    writers = [processes.Writer(url, f"w{number}", batches=times, tasks=4) for number in range(4)]
+    try:
+        for writer in writers:
+            writer.wait()
+    finally:
+        for writer in writers:
+            writer.end()
+    longest = max(writer.longest for writer in writers)
+    _line("longest append, four processes", longest, _PATIENCE, "s", "<= 10 s", longest <= _PATIENCE)
+
+
 async def measure(url: str, rounds: int) -> None:
-    backend = CassandraBackend(*options_of(Url(f"{url}?prefix=b{secrets.token_hex(4)}")))
+    backend = CassandraBackend(*options_of(Url(url)))
     await backend.storage.open(upgrade=True)
     link = backend.storage.link
     async with Store(backend) as store:
@@ -136,7 +152,9 @@ def main() -> None:
     if given.url is None and (reason := why_absent()):
         raise SystemExit(f"no node can be started: {reason}")
     with ring() if given.url is None else nullcontext(given.url) as url:
-        asyncio.run(measure(url, given.rounds))
+        own = f"{url}?prefix=b{secrets.token_hex(4)}"
+        asyncio.run(measure(own, given.rounds))
+        measure_processes(own, max(5, given.rounds // 10))
 
 
 if __name__ == "__main__":
