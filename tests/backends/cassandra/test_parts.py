@@ -209,6 +209,27 @@ def test_a_writer_that_dies_while_it_seals_leaves_everything_readable(url: str) 
     asyncio.run(run())
 
 
+def test_a_damaged_message_does_not_fail_the_appends_after_it(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        backend = await _open(url)
+        link = backend.storage.link
+        async with hansard.Store(backend) as store:
+            await store.append("c", [hansard.Message("user", f"text {at}") for at in range(14)])
+            await link.execute(
+                f"UPDATE {link.options.keyspace}.conversations SET doc = %s WHERE prefix = %s AND tenant = 'default' "
+                "AND id = 'c' AND part = 0 AND era = 1 AND kind = 5 AND segment = 1 AND seq = 3 AND name = ''",
+                (b"damaged", link.prefix),
+            )
+            for _ in range(2):
+                await store.append_message("c", "user", "later")
+            assert [each.text for each in await store.get_messages("c", last=2)] == ["later", "later"]
+            with pytest.raises(hansard.Corrupt):
+                await store.get_messages("c", limit=5)
+
+    asyncio.run(run())
+    assert "cannot be read" in caplog.text
+
+
 @pytest.mark.parametrize("change", ["delete_message", "update_message", "clear_messages"])
 def test_a_late_copy_brings_nothing_back(url: str, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:

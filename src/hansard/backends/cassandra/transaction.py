@@ -7,9 +7,9 @@ the head is still the same. If another writer was faster, nothing is stored and 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 
 from msgspec import structs
@@ -33,7 +33,9 @@ from hansard.backends.shared.signals import Signals
 from hansard.cache import Cache
 from hansard.contract.storage import Applied, Changes, Found, Operation, T, Wants
 from hansard.contract.types import Context, ConversationState
-from hansard.errors import Corrupt, HansardError, Unavailable, Unsupported
+from hansard.errors import Corrupt, HansardError, Unsupported
+
+_log = logging.getLogger("hansard")
 
 _HOPEFUL = 2000
 """Ids up to which a batch checks each."""
@@ -102,10 +104,15 @@ class WriteRunner:
             self.queues.commits += 1
             self.heads.put(write.name, write.head)
             self.signals.notify(write.name)
-            # The write has happened. If this fails, the next one seals.
-            with suppress(Unavailable):
-                await self.sealer.seal(write.name, write.head)
+            await self._seal(write)
         return gone
+
+    async def _seal(self, write: Write) -> None:
+        """The write has happened, whatever comes of this. The next one tries again."""
+        try:
+            await self.sealer.seal(write.name, write.head)
+        except HansardError as error:
+            _log.warning("older messages of conversation %r stay in its first part: %s", write.name[1], error)
 
 
 class _Turn:
