@@ -136,3 +136,29 @@ def test_a_record_whose_answer_is_lost(url: str, stores: bool) -> None:
             assert (found is not None) is stores
 
     asyncio.run(run())
+
+
+def test_closing_waits_for_the_write_of_a_cancelled_caller(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        store = await hansard.connect(url)
+        await store.append_message("c", "user", "first")
+        sent = asyncio.Event()
+        swap = Link.swap
+
+        async def slow(self: Link, statements: Sequence[Statement]) -> bool:
+            sent.set()
+            await asyncio.sleep(0.05)
+            return await swap(self, statements)
+
+        monkeypatch.setattr(Link, "swap", slow)
+        append = asyncio.create_task(store.append_message("c", "user", "second"))
+        await sent.wait()
+        append.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await append
+        await store.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        async with hansard.connect(url) as again:
+            assert [each.text for each in await again.get_messages("c")] == ["first", "second"]
+
+    asyncio.run(run())

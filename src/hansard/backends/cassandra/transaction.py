@@ -87,7 +87,7 @@ class WriteRunner:
             return await optimistic.write(operation, begin)
         finally:
             turn.leave()
-            self.queues.leave(name, queue)
+            queue.leave()
 
     async def commit(self, write: Write) -> RemovedCounts | None:
         """Stores a write. Returns what it removed elsewhere, or None if it was not stored."""

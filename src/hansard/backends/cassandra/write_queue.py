@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from hansard.backends.cassandra.read import Name
 from hansard.backends.cassandra.rows import Head
@@ -49,13 +50,26 @@ class Group:
 
 
 class Queue:
-    def __init__(self) -> None:
+    def __init__(self, forget: Callable[[], None]) -> None:
         self.turn = asyncio.Lock()
-        self.users = 0
+        self._forget = forget
+        self._users = 0
         self.open: Group | None = None
         """What the next batch will hold."""
         self.under_way: Group | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def enter(self) -> None:
+        self._users += 1
+
+    def leave(self) -> None:
+        self._users -= 1
+        self._end()
+
+    def _end(self) -> None:
+        """A cancelled writer leaves while its batch is under way: the queue stays until that is stored."""
+        if not self._users and self._task is None:
+            self._forget()
 
     @property
     def foreseen(self) -> Head | None:
@@ -92,6 +106,7 @@ class Queue:
         finally:
             self.under_way = None
             self._task = None
+            self._end()
 
     async def _store(self, group: Group, commit: Commit) -> BaseException | None:
         try:
@@ -116,14 +131,12 @@ class Queues:
     def enter(self, name: Name) -> Queue:
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = Queue()
-        queue.users += 1
+            queue = self._queues[name] = Queue(partial(self._forget, name))
+        queue.enter()
         return queue
 
-    def leave(self, name: Name, queue: Queue) -> None:
-        queue.users -= 1
-        if not queue.users and self._queues.get(name) is queue:
-            del self._queues[name]
+    def _forget(self, name: Name) -> None:
+        del self._queues[name]
 
     async def idle(self) -> None:
         for queue in list(self._queues.values()):
