@@ -16,8 +16,16 @@ from hansard.errors import Unavailable, Unsupported, ValidationError
 
 T = TypeVar("T")
 
+_MACHINE_ROLES = "//169.254.169.254/"
+"""Where machines at Amazon get credentials, if the environment has none."""
 _NO_BUCKET = "NoSuchBucket"
 """How S3 names the reason, in an answer with a body: that to HEAD has none."""
+
+
+def _is_web_address(endpoint: str) -> bool:
+    """Others make the driver panic, with the first request."""
+    parts = urlsplit(endpoint)
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 class Bucket:
@@ -27,11 +35,15 @@ class Bucket:
             from obstore.store import S3Store
         except ModuleNotFoundError as error:
             raise Unsupported("a bucket needs an extra: pip install 'hansard[s3]'", capability="s3") from error
+        if not isinstance(url, str):
+            raise ValidationError(f"the URL of a bucket must be text, not a {type(url).__name__}")
         parts = urlsplit(url)
         options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         endpoint, region = options.pop("endpoint", None), options.pop("region", None)
         if parts.scheme != "s3" or not parts.netloc or options:
             raise ValidationError(f"{url!r} is not s3://BUCKET/PREFIX?endpoint=URL&region=NAME")
+        if endpoint is not None and not _is_web_address(endpoint):
+            raise ValidationError(f"endpoint={endpoint!r} in {url!r} is not a URL that begins with https:// or http://")
         more: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
         more |= {"region": region} if region else {}
         allow_http = bool(endpoint and endpoint.startswith("http://"))
@@ -89,4 +101,6 @@ class Bucket:
             reason = str(error).partition("\n")[0]  # the rest is for those who debug obstore
             if _NO_BUCKET in str(error):
                 reason = "it does not exist; create it, or check its name"
+            elif _MACHINE_ROLES in str(error):
+                reason = f"no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({reason})"
             raise Unavailable(f"the bucket {self.url} failed: {reason}") from error

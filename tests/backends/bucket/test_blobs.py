@@ -147,6 +147,17 @@ def test_a_wrong_bucket_is_refused(wrong: str) -> None:
         sync.connect("memory://", blobs=wrong)
 
 
+@pytest.mark.parametrize("endpoint", ["nonsense", "ftp://server", "http://", "/"])
+def test_a_wrong_endpoint_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValidationError, match="is not a URL that begins with https"):
+        sync.connect("memory://", blobs=f"s3://bucket?endpoint={endpoint}")
+
+
+def test_a_bucket_is_text() -> None:
+    with pytest.raises(ValidationError, match="must be text, not a int"):
+        sync.connect("memory://", blobs=5)  # type: ignore[arg-type]
+
+
 def test_a_bucket_that_does_not_exist_is_unavailable(bucket: Prefixes, tmp_path: Path) -> None:
     missing = f"s3://nowhere/x?endpoint={bucket.endpoint}&region=us-east-1"
     with sync.connect(f"sqlite:///{tmp_path}/chats.db", blobs=missing) as store:
