@@ -76,6 +76,16 @@ def test_what_cannot_be_imported_is_refused_with_its_reason(site: Site) -> None:
     assert site.store.stats().conversations == before
 
 
+def test_a_line_of_our_export_is_bounded_as_in_the_api(tmp_path: Path) -> None:
+    with sited(f"sqlite:///{tmp_path}/chats.db", Settings(max_body_bytes=2_000)) as site:
+        site.store.append("c", [Message("user", "x" * 1_000)])
+        lines = b"".join(site.store.export())
+        assert send(site, "ours.jsonl", lines).status_code == 200
+        refused = send(site, "ours.jsonl", lines.rstrip(b"\n") + b" " * 3_000)
+        assert refused.status_code == 413
+        assert "A line of the file is longer than 2,000 bytes" in words(refused)
+
+
 def test_readers_get_no_button_and_are_refused(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     _, token = keys.create("reader", ["read"], tenant="default")

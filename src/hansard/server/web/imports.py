@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hansard.errors import Corrupt, Denied, FormatMismatch, ValidationError
+from hansard.errors import Corrupt, Denied, FormatMismatch, QuotaExceeded, ValidationError
 from hansard.importers import ImportReport, importers
 from hansard.model import Report
 from hansard.server import uploads
@@ -16,7 +16,6 @@ from hansard.server.problems import HttpError
 from hansard.server.uploads import ImportFileQuery
 from hansard.server.web import cookies
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
-from hansard.store import Store
 
 routes = PageRoutes()
 
@@ -47,7 +46,7 @@ async def do_import(request: PageRequest[ImportOptions, None]) -> HttpResponse:
     options = request.query
     async with uploads.received(request, request.path[0]) as path:
         if _is_own_export(path) and options.source is None:
-            report: Report | ImportReport = await _restore(request.store, path, only_count=options.only_count)
+            report: Report | ImportReport = await _restore(request, path, only_count=options.only_count)
         else:
             query = ImportFileQuery(source=options.source, agent_id=options.agent, dry_run=options.only_count)
             report = await uploads.imported(request, path, query)
@@ -62,16 +61,21 @@ def _is_own_export(path: Path) -> bool:
         return file.read(200).replace(b" ", b"").startswith(_SIGN)
 
 
-async def _restore(store: Store, path: Path, *, only_count: bool) -> Report:
+async def _restore(request: PageRequest[ImportOptions, None], path: Path, *, only_count: bool) -> Report:
     if only_count:
         raise ValidationError("an export of Hansard cannot only be counted: import it, what is stored already stays")
     try:
-        return await store.import_(_lines(path))
+        return await request.store.import_(_lines(path, request.context.settings.max_body_bytes))
     except (Corrupt, FormatMismatch) as error:
         # The file is damaged, not the store, so the reader gets the message.
         raise HttpError(422, error) from error
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path, most: int) -> Iterator[bytes]:
+    """Yields the lines of a file. Refuses a line that is longer than the API accepts: it would be held in memory."""
     with path.open("rb") as file:
-        yield from file
+        while line := file.readline(most + 1):
+            if len(line) > most:
+                text = f"a line of the file is longer than {most:,} bytes"
+                raise HttpError(413, QuotaExceeded(text, limit=most, value=len(line)))
+            yield line
