@@ -74,9 +74,14 @@ def test_an_ended_share_is_as_one_that_never_was(api: Served) -> None:
     assert made["token"] not in api.get("/conversations/SECRET-id/shares").text
     ended = api.delete(f"/conversations/SECRET-id/shares/{made['id']}")
     assert ended.json() == {"ended": True}
-    answers = [page(api, token) for token in (made["token"], "x" * 40, "%00", "a%2Fb", made["token"] + ".json")]
-    assert {answer.status_code for answer in answers} == {404}
-    assert len({answer.text for answer in answers if "share" in answer.text}) == 1
+    shown = [page(api, token) for token in (made["token"], "x" * 40, "%00")]
+    coded = [page(api, token + ".json") for token in (made["token"], "x" * 40, "%00")]
+    assert {answer.status_code for answer in (*shown, *coded, page(api, "a%2Fb"))} == {404}
+    assert len({answer.text for answer in shown}) == len({answer.text for answer in coded}) == 1
+    assert coded[0].json()["code"] == "not_found"
+    # People who open the link get a page, not JSON.
+    assert shown[0].headers["content-type"] == "text/html; charset=utf-8"
+    assert "This share is not here" in shown[0].text
 
 
 def test_a_share_needs_no_key_but_making_one_does(tmp_path: Path) -> None:

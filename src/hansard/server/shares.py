@@ -27,6 +27,22 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _JSON = ".json"
+_NOTICE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>:root {{ color-scheme: light dark }} body {{ font: 1rem/1.6 system-ui, sans-serif; max-width: 34rem; \
+margin: 20vh auto; padding: 0 1rem }} h1 {{ font-size: 1.4rem }}</style>
+</head>
+<body><main><h1>{title}</h1><p>{text}</p></main></body>
+</html>
+"""
+_ENDED = _NOTICE.format(
+    title="This share is not here", text="It may have ended. Ask for a new address where you got this one."
+)
+_FAILED = _NOTICE.format(title="This share cannot be read now", text="Try it again in a while.")
 
 
 class SharedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,8 +67,10 @@ class SharePages:
         except HansardError as error:
             # A malformed token is one that does not exist.
             failure = error if error.status >= 500 else NotFound("there is no such share: it may have ended")
-            body = problems.encode(failure, failure.status, "", is_trusted=False)
-            return Response(body, failure.status, HEADERS, problems.MEDIA_TYPE)
+            if token.endswith(_JSON):
+                body = problems.encode(failure, failure.status, "", is_trusted=False)
+                return Response(body, failure.status, HEADERS, problems.MEDIA_TYPE)
+            return Response(_ENDED if failure.status < 500 else _FAILED, failure.status, HEADERS, Html.media_type)
 
 
 def _json(shared: SharedConversation) -> bytes:
