@@ -36,7 +36,8 @@ def test_a_chart_has_axes_and_every_value_in_a_table() -> None:
     assert [each.words for each in chart.one("p", "axis").all("span")] == ["1 <May>", "2 <May>", "3 <May>"]
     assert [each.words for each in chart.one("table").all("tr")] == ["1 <May>3", "3 <May>70"]
     assert not drawn(0, 0).all("table")
-    assert [nice_limit(each) for each in (0, 0.003, 1, 1.1, 3, 41, 60, 12_345)] == [1, 0.004, 1, 2, 4, 50, 100, 20_000]
+    assert [nice_limit(each) for each in (0, 5e-324, 0.003, 1, 1.1, 3, 41, 60)] == [1, 1, 0.004, 1, 2, 4, 50, 100]
+    assert nice_limit(12_345) == 20_000
 
 
 def test_the_highest_column_fills_the_chart_and_none_leaves_it() -> None:

@@ -19,6 +19,8 @@ from hansard.server.web.words import say
 
 _FLOOR, _STEP = 100, 20
 """The height of a chart and the distance of its columns. The style sheet has the width of a column, too."""
+_SMALLEST = 1e-300
+"""Less is drawn as nothing: powers of ten end there."""
 _LABELS = 5
 """Days that are named below a chart."""
 
@@ -54,7 +56,7 @@ def columns(bars: Sequence[Bar], title: str, show: Callable[[float], str] = shor
 
 def nice_limit(value: float) -> float:
     """Returns the end of an axis: the next of 1, 2, 4, 5 or 10 times a power of ten, so that its half is readable."""
-    if value <= 0:
+    if value <= _SMALLEST:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return float(next(step * power for step in (1, 2, 4, 5, 10) if step * power >= value * (1 - 1e-9)))
