@@ -250,11 +250,15 @@ def test_formulas_become_mathml() -> None:
     assert "<mn>1</mn></mrow><mrow><msqrt><mrow><mi>b</mi></mrow></msqrt></mrow></mfrac>" in html
     assert html.count("<math") == 2
     assert "costs $5 or $6" in html
+    assert "<mroot><mrow><mi>x</mi></mrow><mrow><mn>3</mn></mrow></mroot>" in markdown.render(r"$\sqrt[3]{x}$")
 
 
 @pytest.mark.parametrize(
     "formula",
-    [r"\begin{matrix}a\end{matrix}", "{" * 50 + "}" * 50, "x" * 3000, r"\href{javascript:x}{y}", r"a_", "a}b"],
+    [
+        *(r"\begin{matrix}a\end{matrix}", r"\href{javascript:x}{y}", r"a_", "a}b", r"\sqrt[3", r"\sqrt[3}{x}"),
+        *("{" * 50 + "}" * 50, "x" * 3000, r"\sqrt" * 390 + "x", r"\frac" * 60 + "x" * 61),
+    ],
 )
 def test_other_formulas_are_shown_as_written(formula: str) -> None:
     html = markdown.render(f"${formula}$")

@@ -15,7 +15,8 @@ TAGS = frozenset(
 )
 _MOST = 2_000
 """Characters; longer formulas are shown as they were written."""
-_DEEPEST = 20
+_DEEPEST = 40
+"""Groups and commands inside of each other, such as the fractions of a fraction, which have two levels each."""
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[0-9]+(?:[.,][0-9]+)*|\s+|.", re.DOTALL)
 
 
@@ -105,14 +106,17 @@ class _Reader:
         return base
 
     def _atom(self) -> str:
-        token = self._next()
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise _Unknown
+        made = self._group_or_sign(self._next())
+        self._depth -= 1
+        return made
+
+    def _group_or_sign(self, token: str) -> str:
         if token == "{":
-            self._depth += 1
-            if self._depth > _DEEPEST:
-                raise _Unknown
             made = self._row("}")
             self._next()
-            self._depth -= 1
             return made
         if token.startswith("\\"):
             return self._command(token)
@@ -129,7 +133,7 @@ class _Reader:
         if token in ("\\frac", "\\dfrac", "\\tfrac"):
             return f"<mfrac>{self._atom()}{self._atom()}</mfrac>"
         if token == "\\sqrt":
-            return f"<msqrt>{self._atom()}</msqrt>"
+            return self._root()
         if token in _TEXTS:
             return f"<mtext>{escape(''.join(self._braced()))}</mtext>"
         if name in _GREEK:
@@ -137,6 +141,15 @@ class _Reader:
         if name in _SIGNS:
             return f"<mo>{escape(_SIGNS[name])}</mo>"
         raise _Unknown
+
+    def _root(self) -> str:
+        """Reads what a root is of, and which root it is: `\\sqrt[3]{x}`."""
+        if self._peek() != "[":
+            return f"<msqrt>{self._atom()}</msqrt>"
+        self._next()
+        degree = self._row("]")
+        self._next()
+        return f"<mroot>{self._atom()}{degree}</mroot>"
 
     def _braced(self) -> Iterator[str]:
         """Yields the text in braces as it was written, with its spaces."""
