@@ -2,6 +2,9 @@
 
 The client writes raw HTTP/1.1 to sockets, because a client library would dominate the times. Server and client are two
 processes. "bare" is a Starlette route on unmodified uvicorn that decodes the same body and answers as many bytes.
+
+Rates mean something on an idle machine only. The processor time that a server needs for a request is measured too, and
+is comparable on a busy one: rounds of both servers alternate, and the medians are reported.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvloop
 
@@ -47,8 +50,8 @@ def started(*command: str) -> Iterator[tuple[str, int]]:
         process.communicate(timeout=60)
 
 
-def ours(url: str) -> AbstractContextManager[tuple[str, int]]:
-    return started("-m", "hansard.cli", "serve", url, "--port", "0")
+def ours(url: str, *options: str) -> AbstractContextManager[tuple[str, int]]:
+    return started("-m", "hansard.cli", "serve", url, "--port", "0", *options)
 
 
 def bare_route() -> AbstractContextManager[tuple[str, int]]:
@@ -125,25 +128,43 @@ def get(conversation: str) -> bytes:
     return f"GET /api/v1/conversations/{conversation}/messages?last=50 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
-async def busy(address: str, connections: int, seconds: float) -> float:
-    """Returns appends per second over several connections, each to its own conversation."""
+class Busy(NamedTuple):
+    """What a round of requests over several connections has cost."""
+
+    per_second: float
+    server_us: float
+    """Processor time of the server for a request."""
+    shares: list[float]
+    """Part of that time that each process of the server has used."""
+
+
+async def busy(
+    address: str, connections: int, seconds: float, *pids: int, request: Callable[[str], bytes] = post
+) -> Busy:
+    """Sends requests over several connections, each to its own conversation. `pids` are the server's processes."""
     wires = [await Wire().open(address) for _ in range(connections)]
-    end = time.perf_counter() + seconds
+    before, began = [processor_seconds(pid) for pid in pids], time.perf_counter()
+    end = began + seconds
     done = 0
 
     async def work(number: int) -> None:
         nonlocal done
-        request = post(f"c{number}")
+        sent = request(f"c{number}")
         while time.perf_counter() < end:
-            await wires[number].ask(request)
+            await wires[number].ask(sent)
             done += 1
 
-    began = time.perf_counter()
     await asyncio.gather(*(work(number) for number in range(connections)))
-    rate = done / (time.perf_counter() - began)
+    took = time.perf_counter() - began
+    used = [processor_seconds(pid) - earlier for pid, earlier in zip(pids, before, strict=True)]
     for wire in wires:
         wire.close()
-    return rate
+    return Busy(done / took, sum(used) / done * 1e6, [each / sum(used) for each in used])
+
+
+def processor_seconds(pid: int) -> float:
+    """Returns the processor time of all threads of another process."""
+    return time.clock_gettime(~pid << 3 | 2)  # Linux
 
 
 async def alone(address: str, request: bytes, count: int) -> float:
@@ -245,20 +266,66 @@ async def import_lines(address: str, pid: int, megabytes: int) -> dict[str, Any]
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
+def appends(folder: str, seconds: float) -> dict[str, Any]:
+    """Measures appends over 64 connections, in rounds that alternate with the bare route."""
+    go = uvloop.run
+    with ours(f"sqlite:///{folder}/appends.db") as (address, pid), bare_route() as (empty, bare_pid):
+        go(busy(address, 64, 1, pid))
+        go(busy(empty, 64, 1, bare_pid))
+        rounds = [(go(busy(address, 64, seconds, pid)), go(busy(empty, 64, seconds, bare_pid))) for _ in range(9)]
+    return {
+        "per_second": round(statistics.median(one.per_second for one, _ in rounds)),
+        "bare_per_second": round(statistics.median(two.per_second for _, two in rounds)),
+        "ratio": round(statistics.median(one.per_second / two.per_second for one, two in rounds), 2),
+        "server_us": round(statistics.median(one.server_us for one, _ in rounds)),
+        "bare_server_us": round(statistics.median(two.server_us for _, two in rounds)),
+        "processor_ratio": round(statistics.median(two.server_us / one.server_us for one, two in rounds), 2),
+    }
+
+
+def reads(folder: str, seconds: float) -> dict[str, Any]:
+    """Measures reads of 50 messages with two workers, in rounds that alternate with one worker."""
+    go, url = uvloop.run, f"sqlite:///{folder}/reads.db"
+    go(fill(url))
+    with ours(url) as (address, pid), ours(url, "--workers", "2") as (shared, supervisor):
+        workers = children(supervisor)
+        while min(go(busy(shared, 64, 0.5, *workers, request=get)).shares) < 0.1:
+            continue  # one of them is not ready yet
+        rounds = [
+            (go(busy(address, 64, seconds, pid, request=get)), go(busy(shared, 64, seconds, *workers, request=get)))
+            for _ in range(9)
+        ]
+    return {
+        "server_us": round(statistics.median(one.server_us for one, _ in rounds)),
+        "two_workers_server_us": round(statistics.median(two.server_us for _, two in rounds)),
+        "processor_ratio": round(statistics.median(two.server_us / one.server_us for one, two in rounds), 2),
+        "largest_share_of_a_worker": round(max(max(two.shares) for _, two in rounds), 2),
+    }
+
+
+async def fill(url: str) -> None:
+    async with connect(url) as store:
+        for number in range(64):
+            await store.append(f"c{number}", [Message("user", _TEXT) for _ in range(50)])
+
+
+def children(pid: int) -> list[int]:
+    """Returns the processes of two workers, once their supervisor has started them."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    while len(found := path.read_text().split()) < 2:
+        time.sleep(0.1)
+    return [int(each) for each in found]
+
+
 def run(options: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         go = uvloop.run
         with ours(f"sqlite:///{folder}/live.db") as (address, pid):
             results["live_tail"] = go(subscribers(address, pid, options.subscribers))
+        results["append_64_connections"] = appends(folder, options.seconds)
+        results["read_64_connections_two_workers"] = reads(folder, options.seconds)
         with ours(f"sqlite:///{folder}/chats.db") as (address, _), bare_route() as (empty, _):
-            go(busy(address, 64, 1))
-            rounds = [(go(busy(address, 64, options.seconds)), go(busy(empty, 64, options.seconds))) for _ in range(5)]
-            results["append_64_connections"] = {
-                "per_second": round(statistics.median(one for one, _ in rounds)),
-                "bare_per_second": round(statistics.median(two for _, two in rounds)),
-                "ratio": round(statistics.median(one / two for one, two in rounds), 2),
-            }
             own_append, own_read = go(of_the_store(f"sqlite:///{folder}/own.db", options.count))
             for _ in range(60):
                 go(alone(address, post("one"), 1))

@@ -71,7 +71,7 @@ def _busy(arena: Arena, address: str, bare: str) -> Comparison:
     seconds = 0.2 if arena.options.quick else 1.0
 
     def cost(where: str, _round: int) -> float:
-        return 1e6 / asyncio.run(server.busy(where, CONNECTIONS, seconds))
+        return 1e6 / asyncio.run(server.busy(where, CONNECTIONS, seconds)).per_second
 
     rounds = arena.size(9, quick=2)
     series = by_turns(

@@ -477,5 +477,6 @@ def test_large_bodies_are_read_off_the_event_loop(path: Path, monkeypatch: pytes
 def test_settings_are_ours(path: Path) -> None:
     with closing(schema.prepare(path, "full", upgrade=False)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (4000,)
         assert connection.execute("PRAGMA secure_delete").fetchone() == (1,)
         assert connection.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)

@@ -58,10 +58,6 @@ class WriteJob(Generic[T]):
         self.value: T | None = None
         self.error: BaseException | None = None
 
-    @property
-    def has_erased(self) -> bool:
-        return self.error is None and has_erased(self.value)
-
     def finish(self) -> None:
         """Answers the caller, in the caller's event loop."""
         future = self.future
@@ -92,6 +88,8 @@ def _reset_after_fork() -> None:
     # A forked child must not use its parent's connections; it opens its own.
     global _engines_lock  # noqa: PLW0603
     _engines_lock = threading.Lock()
+    for engine in _engines.values():
+        engine.is_of_parent = True
     _engines.clear()
 
 
@@ -109,7 +107,8 @@ class SqliteEngine:
         """The number of jobs in those commits."""
         self._key = key
         self._durability = durability
-        self._pid = os.getpid()
+        self.is_of_parent = False
+        """This process is a fork of the one that opened the engine."""
         self._connection = schema.prepare(path, durability, upgrade=upgrade)
         self._writer = SqliteWriter(self._connection)
         self.tails = self._writer.tails
@@ -128,13 +127,11 @@ class SqliteEngine:
         """Guards the queue: nothing is added after its end."""
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._cleaned = True
-        """True if the search index holds nothing of what the last transaction deleted."""
 
     def close(self) -> None:
         """Releases the engine; its last user ends it, after all queued jobs."""
-        if os.getpid() != self._pid:
-            # A forked child: the locks and connections are its parent's, and may be held forever.
+        if self.is_of_parent:
+            # The locks and connections are its parent's, and may be held forever.
             return
         with _engines_lock:
             self.users -= 1
@@ -156,7 +153,7 @@ class SqliteEngine:
     def _check_alive(self) -> None:
         if self._closed:
             raise Closed("this store was closed")
-        if os.getpid() != self._pid:
+        if self.is_of_parent:
             raise Unavailable("this store was opened before a fork: open it again in the child", retryable=False)
 
     # Reading
@@ -299,12 +296,13 @@ class SqliteEngine:
         with self._lock:
             if len(jobs) > 1:
                 try:
-                    self._run_together(jobs)
+                    erasing, cleaned = self._run_together(jobs)
                 except BaseException:
                     self._writer.rollback()
                 else:
                     # Errors after the commit can no longer undo it.
-                    self._conclude(jobs)
+                    self._notify(self._writer, len(jobs))
+                    self._complete_receipts(erasing, cleaned=cleaned)
                     return
             for job in jobs:
                 try:
@@ -330,12 +328,14 @@ class SqliteEngine:
         self._notify(writer, 1)
         return with_physically_gone(value, physically_gone=self._truncate_wal() and cleaned) if erases else value
 
-    def _run_together(self, jobs: list[WriteJob[Any]]) -> None:
+    def _run_together(self, jobs: list[WriteJob[Any]]) -> tuple[list[WriteJob[Any]], bool]:
         """Runs many jobs in one transaction.
 
-        A job that the rules refuse has changed nothing; any other failure is raised.
+        A job that the rules refuse has changed nothing; any other failure is raised. Returns the jobs that have deleted
+        something, and whether the search index holds nothing of it.
         """
         writer = self._writer
+        erasing: list[WriteJob[Any]] = []
         writer.begin()
         for job in jobs:
             before = writer.changes
@@ -345,15 +345,16 @@ class SqliteEngine:
                 if writer.changes != before:
                     raise
                 job.error = error
-        self._cleaned = not any(job.has_erased for job in jobs) or index.clean(writer)
+            else:
+                if has_erased(job.value):
+                    erasing.append(job)
+        cleaned = not erasing or index.clean(writer)
         writer.commit()
+        return erasing, cleaned
 
-    def _conclude(self, jobs: list[WriteJob[Any]]) -> None:
-        """After the commit of many jobs: wakes the waiters, and completes the receipts."""
-        self._notify(self._writer, len(jobs))
-        erasing = [job for job in jobs if job.has_erased]
+    def _complete_receipts(self, erasing: list[WriteJob[Any]], *, cleaned: bool) -> None:
         if erasing:
-            gone = self._truncate_wal() and self._cleaned
+            gone = self._truncate_wal() and cleaned
             for job in erasing:
                 job.value = with_physically_gone(job.value, physically_gone=gone)
 

@@ -213,12 +213,30 @@ class WindowMessages(Struct, frozen=True):
 @routes.post(ALL, is_batch=True, etag="version", versioned=True, repeat="key", errors=_WRITE)
 async def append_messages(request: Request[NoQuery, NewMessages]) -> Appended:
     """Appends a batch, all or nothing; creates a missing conversation. Each message id is stored once."""
-    given = structs.asdict(request.body)
-    messages = [each.as_message() for each in given.pop("messages")]
+    given, id = request.body, request.path[0]
+    messages = [each.as_message() for each in given.messages]
+    on_duplicate = given.on_duplicate
     if request.key is not None:
-        messages, given["on_duplicate"] = idempotency.with_ids(messages, request.key, request.path[0]), "error"
-    given["records"] = [record_write(each) for each in request.body.records]
-    return await request.store.append(request.path[0], messages, expected_version=request.version, **given)
+        messages, on_duplicate = idempotency.with_ids(messages, request.key, id), "error"
+    # Not `**asdict(given)`: this is the request that a busy server gets most often.
+    return await request.store.append(
+        id,
+        messages,
+        user_id=given.user_id,
+        agent_id=given.agent_id,
+        audit_id=given.audit_id,
+        title=given.title,
+        metadata=given.metadata,
+        expires_at=given.expires_at,
+        branch=given.branch,
+        expected_version=request.version,
+        on_duplicate=on_duplicate,
+        create=given.create,
+        split=given.split,
+        revive=given.revive,
+        count_usage=given.count_usage,
+        records=[record_write(each) for each in given.records] if given.records else (),
+    )
 
 
 _line = msgspec.json.Decoder(NewMessage)
