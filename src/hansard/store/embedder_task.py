@@ -35,6 +35,7 @@ from hansard.search import vectors
 from hansard.search.vectors import CHUNK, Embedder, TextKind, VectorRow
 from hansard.store import vector_records
 from hansard.store.core import View
+from hansard.store.view_indexes import ViewIndexes
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -103,6 +104,7 @@ class Embeddings:
         self.identity = vectors.identity(embedder)
         self.in_background = True
         """False where no event loop runs between the calls: then a search, or `embed`, does the work."""
+        self.indexes = ViewIndexes(backend, self.identity, embedder.dimensions, tasks)
         self._backend = backend
         self._clock = clock
         self._tasks = tasks

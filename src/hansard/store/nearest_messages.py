@@ -1,14 +1,15 @@
 """Search by meaning: the messages whose vectors are nearest to the query's.
 
-It is exact: every vector of the conversations that are searched is compared. A vector counts only if its message still
-exists, has the same text and is on the branch, so an outdated vector never finds a changed or deleted message, and
-lends nothing to its neighbours.
+It is exact: every vector of the conversations that are searched is compared. Up to `MOST` of them are read from the
+store for each search; more are held in memory (`view_indexes`). A vector counts only if its message still exists, has
+the same text and is on the branch, so an outdated vector never finds a changed or deleted message, and lends nothing to
+its neighbours.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from heapq import heappush, heappushpop
 
 from msgspec import Struct, structs
@@ -20,15 +21,19 @@ from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message
 from hansard.search import scan, similarity, vectors
 from hansard.search.similarity import Similar
+from hansard.search.vector_index import Candidates
 from hansard.search.vectors import VectorRow
-from hansard.store import marks, vector_records
+from hansard.store import marks, vector_records, view_indexes
 from hansard.store.core import View
 from hansard.store.embedder_task import Embeddings, vectors_of
+from hansard.store.view_indexes import ViewIndex
 
 MOST = 100_000
-"""Vectors that one search compares."""
+"""Vectors that one search reads from the store. A view with more gets an index."""
 CANDIDATES = 1000
 """How many of the nearest are checked for messages that pass the filters."""
+MORE_CANDIDATES = 8000
+"""How many of an index, if of the first `CANDIDATES` too few pass."""
 _BATCH = 50
 _WAIT_SECONDS = 5.0
 _ASKING = 20.0
@@ -52,8 +57,11 @@ def embeddings_of(view: View) -> Embeddings:
     return view.embeddings
 
 
-async def nearest(view: View, context: Context, lookup: Lookup, wanted: int, also: Collection[Key] = ()) -> Nearest:
-    """Returns the messages nearest to the query, at most as many as wanted, and in addition those of `also`."""
+async def nearest(view: View, context: Context, lookup: Lookup, wanted: int, also: Mapping[Key, int]) -> Nearest:
+    """Returns the messages nearest to the query, at most as many as wanted, and in addition those of `also`.
+
+    `also` has the seqs of these messages.
+    """
     embeddings = embeddings_of(view)
     text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
     if not text or not view.backend.capabilities.keeps:
@@ -61,14 +69,66 @@ async def nearest(view: View, context: Context, lookup: Lookup, wanted: int, als
     await embeddings.refuse_other_versions(view.tenant)
     (vector,) = await vectors_of(embeddings.embedder, [text], "query", _ASKING)
     is_done = await embeddings.wait_until_done(view.tenant, _WAIT_SECONDS)
-    compared = _Compared(lookup, vector, frozenset(also))
-    async for conversation in scan.conversations(view.backend, context, lookup):
-        await compared.add(view, context, conversation, embeddings.identity)
-        if compared.seen >= MOST:
-            break
-    found = await compared.nearest(view, context, wanted)
-    has_all = compared.seen < MOST and (len(compared.best) < CANDIDATES or len(found) >= wanted)
-    return Nearest(found, compared.usual, is_done and has_all)
+    search = _Search(view, context, lookup, vector, wanted, also)
+    scope = view_indexes.scope_of(context, lookup)
+    index = embeddings.indexes.get(scope)
+    found = None if index is None else await search.by_index(index)
+    if found is None:
+        found, has_more = await search.from_store()
+        if has_more and index is None and (index := embeddings.indexes.add(scope, MOST)) is not None:
+            found = await search.by_index(index) or found
+    return structs.replace(found, complete=found.complete and is_done)
+
+
+class _Search(Struct, frozen=True):
+    """What is searched for, and the two ways to find it."""
+
+    view: View
+    context: Context
+    lookup: Lookup
+    vector: array[float]
+    wanted: int
+    also: Mapping[Key, int]
+
+    async def from_store(self) -> tuple[Nearest, bool]:
+        """Compares the first `MOST` vectors; returns also whether there are more."""
+        identity = embeddings_of(self.view).identity
+        compared = _Compared(self.lookup, self.vector, self.also, CANDIDATES)
+        async for conversation in scan.conversations(self.view.backend, self.context, self.lookup):
+            await compared.add(self.view, self.context, conversation, identity)
+            if compared.seen >= MOST:
+                break
+        found = await compared.nearest(self.view, self.context, self.wanted)
+        has_more = compared.seen >= MOST
+        has_all = not has_more and (len(compared.best) < CANDIDATES or compared.passed >= self.wanted)
+        return Nearest(found, compared.usual, has_all), has_more
+
+    async def by_index(self, index: ViewIndex) -> Nearest | None:
+        """Returns None if the index is not made yet, or if there are few vectors: then `from_store` is cheaper."""
+        listed = scan.conversations(self.view.backend, self.context, self.lookup)
+        conversations = {each.id: each async for each in listed}
+        seconds = _WAIT_SECONDS if embeddings_of(self.view).in_background else None
+        is_current = await index.refresh(self.context, self.lookup, conversations.values(), seconds)
+        if not index.is_built or index.vectors.count(conversations) < MOST:
+            return None
+        found, has_all = await self._best_of(index, conversations, CANDIDATES)
+        if not has_all:
+            found, has_all = await self._best_of(index, conversations, MORE_CANDIDATES)
+        complete = is_current and not index.is_full and has_all
+        return Nearest(found, await run_in_thread(index.vectors.usual, self.vector), complete)
+
+    async def _best_of(
+        self, index: ViewIndex, conversations: Mapping[str, Conversation], most: int
+    ) -> tuple[list[tuple[float, Match]], bool]:
+        """Returns the best of so many candidates, and whether no other one can be better."""
+        also: dict[str, set[int]] = {}
+        for (id, _), seq in self.also.items():
+            also.setdefault(id, set()).add(seq)
+        compared = _Compared(self.lookup, self.vector, self.also, most)
+        near = await run_in_thread(index.vectors.near, self.vector, most, conversations.keys(), also)
+        await run_in_thread(compared.take_candidates, conversations, near)
+        found = await compared.nearest(self.view, self.context, self.wanted)
+        return found, near.has_all or compared.passed >= self.wanted
 
 
 class NearMessage(Struct, frozen=True, order=True):
@@ -82,15 +142,19 @@ class NearMessage(Struct, frozen=True, order=True):
 class _Compared:
     """The conversations whose vectors were compared."""
 
-    def __init__(self, lookup: Lookup, vector: array[float], also: Collection[Key]) -> None:
+    def __init__(self, lookup: Lookup, vector: array[float], also: Collection[Key], most: int) -> None:
         self._lookup = lookup
         self._vector = vector
         self._also = also
         self._conversations: dict[str, Conversation] = {}
         self._rows: dict[str, dict[int, Similar]] = {}
         self._sum = 0.0
+        self._most = most
         self.best: list[NearMessage] = []
+        """At most `most` of them."""
         self.seen = 0
+        self.passed = 0
+        """How many of the best pass the filters, of those that were checked."""
         self._wanted: list[NearMessage] = []
         """Those of `also`."""
 
@@ -114,15 +178,25 @@ class _Compared:
         here = {
             row.seq: Similar(row.seq, row.id, row.digest, row.size, own) for row, own in zip(usable, owns, strict=True)
         }
-        self._rows[id] = here
         self._sum += sum(owns)
         self.seen += len(usable)
+        self._rank(id, here, here.keys())
+
+    def take_candidates(self, conversations: Mapping[str, Conversation], near: Candidates) -> None:
+        """CPU-bound: it runs in a thread."""
+        for id, here in near.rows.items():
+            if id in conversations:
+                self._conversations[id] = conversations[id]
+                self._rank(id, here, near.scored[id])
+
+    def _rank(self, id: str, here: dict[int, Similar], seqs: Iterable[int]) -> None:
+        self._rows[id] = here
         around = {} if self._lookup.all_branches else here
-        made = [NearMessage(similarity.score(each, around), id, each.seq) for each in here.values()]
+        made = [NearMessage(similarity.score(here[seq], around), id, seq) for seq in seqs]
         self._wanted += [each for each in made if (id, here[each.seq].id) in self._also]
         for each in made:
             if each.score > 0:
-                (heappush if len(self.best) < CANDIDATES else heappushpop)(self.best, each)
+                (heappush if len(self.best) < self._most else heappushpop)(self.best, each)
 
     async def nearest(self, view: View, context: Context, wanted: int) -> list[tuple[float, Match]]:
         """Returns the best that are still stored and pass the filters, scored with the neighbours that do, too."""
@@ -135,6 +209,7 @@ class _Compared:
             async for each, message in stored.those_of(best[at : at + _BATCH]):
                 if marks.passes((scored := self._scored(each, message, stored))[1], self._lookup):
                     found[each] = scored
+        self.passed = len(found)
         async for each, message in stored.those_of([each for each in self._wanted if each not in found]):
             found[each] = self._scored(each, message, stored)
         return sorted(found.values(), key=lambda pair: (-pair[0], [-each for each in pair[1].position[:2]]))

@@ -159,7 +159,7 @@ async def best(view: View, context: Context, lookup: Lookup, cursor: str | None,
 async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the messages nearest in meaning."""
     scope = _cursor_scope("meaning", lookup)
-    found = await nearest_messages.nearest(view, context, lookup, DEPTH)
+    found = await nearest_messages.nearest(view, context, lookup, DEPTH, {})
     return await _page(view, found.found[:DEPTH], lookup, scope, cursor, cap, complete=found.complete)
 
 
@@ -171,8 +171,9 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     ranking = await _rank(view, context, structs.replace(lookup, query=query, limit=DEPTH, neighbours=is_question))
     by_words = ranking.found
     matches = {_key(each.match): each.match for each in by_words}
+    seqs = {key: match.message.seq for key, match in matches.items()}
     try:
-        near = await nearest_messages.nearest(view, context, lookup, DEPTH, matches.keys())
+        near = await nearest_messages.nearest(view, context, lookup, DEPTH, seqs)
     except Unavailable as error:
         logger.warning("searched by words alone: %s", error)
         near = nearest_messages.Nearest([], 0.0, False)
