@@ -22,12 +22,15 @@ from hansard.server.web import content, fragments, links, static_files, words
 
 _MOST_BYTES = 24_000_000
 """Size of the cache."""
+_MOST_FRAMES = 500
 _LARGEST = _MOST_BYTES // 8
 """Size of the largest cached message. A larger one would evict all others."""
 _OVERHEAD = 200
 """Bytes of an entry besides its text."""
 # In bytes: a character takes one, two or four, depending on the widest one in the text.
 html_cache: Cache[bytes, str] = Cache(_MOST_BYTES, lambda text: sys.getsizeof(text) + _OVERHEAD)
+frame_cache: Cache[bytes, str] = Cache(_MOST_FRAMES)
+"""The frames of pages: navigation and footer, without title and content."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON supports integers of any size
 
 
@@ -35,14 +38,21 @@ def render(template: str, **values: Any) -> str:
     return named(template).render(values)
 
 
-def cached(shown: object, write: Callable[[], str]) -> Markup:
+def render_blocks(template: str, values: dict[str, Any]) -> dict[str, Markup]:
+    """Renders the blocks of a template by themselves, without the template that it extends."""
+    found = named(template)
+    context = found.new_context(values)
+    return {name: Markup("".join(write(context))) for name, write in found.blocks.items()}
+
+
+def cached(shown: object, write: Callable[[], str], into: Cache[bytes, str] = html_cache) -> Markup:
     """Returns the result of `write` from the cache. It must depend only on `shown`, and on the reader's language."""
     key = hashlib.blake2b(_encode((words.language(), shown)), digest_size=20).digest()
-    html = html_cache.get(key)
+    html = into.get(key)
     if html is None:
         html = write()
         if sys.getsizeof(html) <= _LARGEST:
-            html_cache.put(key, html)
+            into.put(key, html)
     return Markup(html)
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from msgspec import Struct
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -34,8 +34,8 @@ LANGUAGE = cookies.OURS + "language"
 HTML = "text/html; charset=utf-8"
 FORM = "application/x-www-form-urlencoded"
 PROOF = "proof"
-_INSIDE = Markup("<!-- inside -->")
-"""Marks the place of the content in a cached frame. Values are escaped, so none of them can contain it."""
+_TITLE, _INSIDE = Markup("<!-- title -->"), Markup("<!-- inside -->")
+"""Mark the places of title and content in a cached frame. Values are escaped, so none of them can contain them."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
@@ -204,8 +204,11 @@ class PageRequest(Request[Q, F]):
         }
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
-        """Renders a whole page."""
-        return html_response(template, status, self._seed[1], **(self._around() | {"may": self.may} | values))
+        """Renders a whole page: the blocks of its template inside the frame."""
+        around = self._around()
+        blocks = markup.render_blocks(template, around | {"may": self.may} | values)
+        here, scripts = blocks.get("here", Markup("")), blocks.get("scripts", Markup(""))
+        return self._framed(around, status, here, scripts, blocks["title"], blocks["main"])
 
     def render_error(self, status: int, headers: Headers, **values: Any) -> HttpResponse:
         """Renders an error, with the navigation if the caller is known."""
@@ -217,13 +220,23 @@ class PageRequest(Request[Q, F]):
         return html_response("error.html", status, (*headers, *self._seed[1]), **around, **values)
 
     def render_around(self, here: str, title: str, inside: Markup) -> HttpResponse:
-        """Renders a whole page around HTML. The frame is rendered once for the same values."""
-        values = self._around() | {"here": here, "title": title}
+        """Renders a whole page around HTML."""
+        return self._framed(self._around(), 200, here, Markup(""), escape(title) + " · Hansard", inside)
+
+    def _framed(
+        self, around: dict[str, Any], status: int, here: str, scripts: Markup, title: Markup, inside: Markup
+    ) -> HttpResponse:
+        """Puts title and content into the frame, which is rendered once for the same values."""
+        values = around | {"here": here, "scripts": scripts}
         frame = markup.cached(
-            ("frame", values), lambda: markup.render("frame.html", **values, may=self.may, made=_INSIDE)
+            values,
+            lambda: markup.render("frame.html", **values, may=self.may, title=_TITLE, made=_INSIDE),
+            markup.frame_cache,
         )
-        page = frame.replace(_INSIDE, inside)
-        return HttpResponse(page.encode("utf-8", "replace"), 200, (*PAGE_HEADERS, *self._seed[1]), HTML)
+        before, _, rest = frame.partition(_TITLE)
+        middle, _, after = rest.partition(_INSIDE)
+        page = f"{before}{title}{middle}{inside}{after}"
+        return HttpResponse(page.encode("utf-8", "replace"), status, (*PAGE_HEADERS, *self._seed[1]), HTML)
 
     def render_fragment(self, template: str, **values: Any) -> HttpResponse:
         """Renders a part of a page for the script."""
