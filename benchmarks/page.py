@@ -32,10 +32,11 @@ from hansard.server.app import create_app
 from hansard.server.web import markup
 from hansard.store import Store
 
-LIMIT = 3.0
+LIMIT, COLD_LIMIT = 3.0, 6.0
+"""How many times as long as its calls of the Store a page may take."""
 METHODS = (
     *("get_conversation", "list_conversations", "get_messages", "get_message", "list_branches", "list_summaries"),
-    *("search", "assemble_prompt", "stats", "usage"),
+    *("search", "assemble_prompt", "get_prompt", "stats", "usage", "list_shares"),
 )
 _TABLE = "| step | state |\n|---|---|\n| shipped | done |\n| customs | done |"
 _STEPS = "1. open *Orders*\n2. choose the order\n3. press **Invoice**"
@@ -181,6 +182,7 @@ async def measure(store: Store, path: str, rounds: int, *, cold: bool) -> dict[s
         if cold:
             clear_html_cache()
             app = create_app(store)
+            await ask(app, "/healthz")  # what the server does once is no part of the page
         begin = time.process_time()
         await ask(app, path)
         middle = time.process_time()
@@ -207,6 +209,7 @@ async def pages(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         paths = (
             "/",
             "/conversations",
+            "/conversations?view=table",
             "/conversations?user=u5",
             "/conversations?agent=a3",
             "/conversations?metadata=shelf=7",
@@ -219,7 +222,9 @@ async def pages(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             "/c/long",
             f"/c/long?at={middle}",
             "/c/c7",
+            "/c/c7/access",
             "/c/long/why",
+            "/c/long/why?budget=1000&other_budget=4000",
             "/search?q=customs",
             "/search?q=customs&order=newest",
             "/search?q=number+54321",
@@ -277,7 +282,7 @@ def scrolled(url: str, stretches: int) -> dict[str, Any]:
 
 
 def line(each: dict[str, Any]) -> str:
-    verdict = "ok" if each["ratio"] <= LIMIT else "MISS"
+    verdict = "ok" if each["ratio"] <= (COLD_LIMIT if each["cold"] else LIMIT) else "MISS"
     kind = "cold" if each["cold"] else "warm"
     times = f"store {each['store_ms']:8.2f} ms  page {each['page_ms']:8.2f} ms  {each['ratio']:5.2f} x"
     return f"{each['path']:34.34} {kind} {each['calls']:3} calls  {times}  {verdict}"

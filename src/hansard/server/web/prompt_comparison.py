@@ -11,25 +11,13 @@ from msgspec import Struct
 from hansard.assembly.explanation import AnswerPrompt, Decision, Prompt
 from hansard.model import Conversation, Message
 from hansard.server.web import content
+from hansard.server.web.words import say, say_count
 
-WORDS = {
-    "newest": "the newest message is always included",
-    "fits": "it fits",
-    "system": "instructions are always included",
-    "pinned": "pinned messages are always included",
-    "summary": "the summary of earlier messages",
-    "not_addressed": "not addressed to the agent",
-    "over_budget": "no room left in the budget",
-    "summarized": "included in the summary",
-    "tool_pair": "a tool call without its result, or the reverse",
-    "blocked": "it was blocked",
-    "empty": "it has no content for a model",
-}
-_STATES = {"changed": "changed since", "deleted": "deleted since"}
 _PREVIEW = 160
 _FEWEST_FOLDED = 4
 """As many messages in a row that were dropped for the same reason are folded."""
-_SUMMARY = "summary"
+SUMMARY = "summary"
+"""Stands for the summary among the ids of messages."""
 
 
 class Cell(Struct, frozen=True):
@@ -39,10 +27,6 @@ class Cell(Struct, frozen=True):
     words: str
     tokens: int = 0
     why: str = ""
-
-    @property
-    def verdict(self) -> str:
-        return "kept" if self.is_kept else "dropped"
 
 
 class Segment(Struct, frozen=True):
@@ -87,6 +71,7 @@ class ComparedRow(Struct, frozen=True):
     text: str
     cells: Sequence[Cell | None]
     state: str = ""
+    """`changed` or `deleted`, if that happened since the answer."""
 
     @property
     def differs(self) -> bool:
@@ -104,16 +89,34 @@ class RowGroup(Struct, frozen=True):
 # Prompts
 
 
+def reasons() -> dict[str, str]:
+    """Returns the words for each reason of a decision, in the reader's language."""
+    return {
+        "newest": say("the newest message is always included"),
+        "fits": say("it fits"),
+        "system": say("instructions are always included"),
+        "pinned": say("pinned messages are always included"),
+        "summary": say("the summary of earlier messages"),
+        "not_addressed": say("not addressed to the agent"),
+        "over_budget": say("no room left in the budget"),
+        "summarized": say("included in the summary"),
+        "tool_pair": say("a tool call without its result, or the reverse"),
+        "blocked": say("it was blocked"),
+        "empty": say("it has no content for a model"),
+    }
+
+
 def side_of_prompt(title: str, prompt: Prompt) -> PromptSide:
     """Returns a prompt that was assembled now."""
+    words = reasons()
     cells = {
-        _key(each): Cell(each.kept, WORDS.get(each.why, each.why), each.tokens, each.why) for each in prompt.decisions
+        _key(each): Cell(each.kept, words.get(each.why, each.why), each.tokens, each.why) for each in prompt.decisions
     }
     notes = []
     if prompt.has_older:
-        notes.append("older messages were not considered")
+        notes.append(say("older messages were not considered"))
     if prompt.calibration != 1.0:
-        notes.append(f"corrected by {prompt.calibration:.2f} from reported usage")
+        notes.append(say("corrected by {factor} from reported usage", factor=f"{prompt.calibration:.2f}"))
     return PromptSide(
         title,
         cells,
@@ -121,24 +124,25 @@ def side_of_prompt(title: str, prompt: Prompt) -> PromptSide:
         _segments(cells.values(), prompt.reserved, prompt.budget, prompt.tokens),
         prompt.tokens,
         prompt.budget,
-        [f"tokens counted by {prompt.counter or 'nothing'}", *notes],
+        [say("tokens counted by {counter}", counter=prompt.counter or say("nothing")), *notes],
     )
 
 
 def _key(decision: Decision) -> str:
-    return decision.message_id or _SUMMARY
+    return decision.message_id or SUMMARY
 
 
 def side_of_answer(title: str, given: AnswerPrompt) -> PromptSide:
     """Returns the prompt that was stored with an answer."""
+    words = reasons()
     cells = {
-        each.message_id: Cell(True, WORDS.get(each.why, each.why), each.tokens, each.why) for each in given.messages
+        each.message_id: Cell(True, words.get(each.why, each.why), each.tokens, each.why) for each in given.messages
     }
     seqs: dict[str, int] = {}
     last = 0
     if given.summary is not None:
-        cells = {_SUMMARY: Cell(True, WORDS[_SUMMARY], given.summary.tokens, _SUMMARY), **cells}
-        seqs[_SUMMARY] = given.summary.to_seq
+        cells = {SUMMARY: Cell(True, words[SUMMARY], given.summary.tokens, SUMMARY), **cells}
+        seqs[SUMMARY] = given.summary.to_seq
     for each in given.messages:
         # A deleted message is shown after the one that it followed.
         last = seqs[each.message_id] = last if each.message is None else each.message.seq
@@ -149,30 +153,35 @@ def side_of_answer(title: str, given: AnswerPrompt) -> PromptSide:
         _segments(cells.values(), given.reserved, given.budget, given.tokens),
         given.tokens,
         given.budget,
-        _notes(given),
+        _notes(given, words),
     )
 
 
-def _notes(given: AnswerPrompt) -> list[str]:
-    notes = [f"tokens counted by {given.counter}"]
+def _notes(given: AnswerPrompt, words: Mapping[str, str]) -> list[str]:
+    notes = [say("tokens counted by {counter}", counter=given.counter)]
     if given.model:
-        notes.append(f"model {given.model}")
+        notes.append(say("model {name}", name=given.model))
     if not given.budget:
-        notes.append("the whole history was sent, without a budget")
+        notes.append(say("the whole history was sent, without a budget"))
     if given.unnamed:
-        notes.append(f"{given.unnamed:,} earlier messages were given too")
-    return notes + [f"{count:,} left out: {WORDS.get(why, why)}" for why, count in given.dropped.items()]
+        notes.append(
+            say_count("{n} earlier message was given too", "{n} earlier messages were given too", given.unnamed)
+        )
+    for why, count in given.dropped.items():
+        notes.append(say("{n} left out: {why}", n=f"{count:,}", why=words.get(why, why)))
+    return notes
 
 
 def _segments(cells: Iterable[Cell], reserved: int, budget: int, tokens: int) -> list[Segment]:
-    sums = {"system": 0, "pinned": 0, _SUMMARY: 0, "messages": 0}
+    sums = {"system": 0, "pinned": 0, SUMMARY: 0, "messages": 0}
     for cell in cells:
         if cell.is_kept:
             sums[cell.why if cell.why in sums else "messages"] += cell.tokens
-    labels = {"system": "instructions", "pinned": "pinned", _SUMMARY: "summary", "messages": "messages"}
-    parts = [Segment("reserved", "system prompt and tools", reserved)]
+    labels = {"system": say("instructions"), "pinned": say("pinned"), SUMMARY: say("summary")}
+    labels["messages"] = say("messages")
+    parts = [Segment("reserved", say("system prompt and tools"), reserved)]
     parts += [Segment(kind, labels[kind], count) for kind, count in sums.items()]
-    parts.append(Segment("free", "free", max(0, budget - tokens)))
+    parts.append(Segment("free", say("free"), max(0, budget - tokens)))
     return [each for each in parts if each.tokens]
 
 
@@ -181,7 +190,7 @@ def token_bar(segments: Sequence[Segment], most: int) -> Markup:
     x, drawn = 0.0, []
     for each in segments:
         width = each.tokens / most * 100 if most else 0.0
-        title = f"{escape(each.label)}: {each.tokens:,} tokens"
+        title = f"{escape(each.label)}: {say_count('{n} token', '{n} tokens', each.tokens)}"
         drawn.append(
             f'<rect class="part-{each.kind}" x="{x:.2f}" width="{width:.2f}" height="8"><title>{title}</title></rect>'
         )
@@ -210,27 +219,27 @@ def rows_of(
     for side in reversed(sides):
         seqs |= side.seqs
     # Stable: equal seqs, such as those of deleted messages, keep their order.
-    ids = sorted(seqs, key=lambda id: (seqs[id], id != _SUMMARY))
+    ids = sorted(seqs, key=lambda id: (seqs[id], id != SUMMARY))
     return [_row(id, seqs[id], sides, messages.get(id), conversation, states.get(id, "")) for id in ids]
 
 
 def _row(
     id: str, seq: int, sides: Sequence[PromptSide], message: Message | None, conversation: Conversation, state: str
 ) -> ComparedRow:
-    if id == _SUMMARY:
-        who, text = "Summary", "of the messages before"
+    if id == SUMMARY:
+        who, text = say("Summary"), say("of the messages before")
     elif message is None:
-        who, text = "", "no longer stored" if state == "deleted" else id
+        who, text = "", say("no longer stored") if state == "deleted" else id
     else:
         who = content.speaker_of(message, conversation).name
         text = content.preview([message])[:_PREVIEW] or _calls(message)
-    return ComparedRow(id, seq, who, text, [side.cells.get(id) for side in sides], _STATES.get(state, ""))
+    return ComparedRow(id, seq, who, text, [side.cells.get(id) for side in sides], state)
 
 
 def _calls(message: Message) -> str:
     """Returns the tools that a message without text calls, or whose result it is."""
     names = content.tool_names(message)
-    return ", ".join(names)[:_PREVIEW] if names else "no text"
+    return ", ".join(names)[:_PREVIEW] if names else say("no text")
 
 
 def grouped(rows: Sequence[ComparedRow]) -> list[RowGroup]:
@@ -260,6 +269,6 @@ def difference(rows: Sequence[ComparedRow]) -> dict[str, int]:
         counts["both"] += left and right
         counts["left"] += left and not right
         counts["right"] += right and not left
-        for state, words in _STATES.items():
-            counts[state] += row.state == words
+        if row.state:
+            counts[row.state] += 1
     return counts

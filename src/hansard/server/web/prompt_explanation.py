@@ -17,10 +17,11 @@ from hansard.assembly.explanation import AnswerPrompt, Prompt
 from hansard.model import Conversation, Message, MessageScope
 from hansard.rendering import highlight
 from hansard.server.endpoints import HttpResponse, Id
-from hansard.server.web import content, headings, markup, prompt_comparison
+from hansard.server.web import content, headings, markup, prompt_comparison, prompt_table
 from hansard.server.web.conversation import ONE, base_of
 from hansard.server.web.page_request import SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.prompt_comparison import PromptSide
+from hansard.server.web.words import say, say_count
 
 routes = PageRoutes()
 
@@ -74,7 +75,9 @@ async def see_why(request: PageRequest[WhyQuery, NoForm]) -> HttpResponse:
     conversation = await request.conversation()
     explained = await _explain(request)
     base = base_of(request, conversation)
-    result = Markup(_result(request.query, explained, conversation, base))
+    people = (conversation.user_id, conversation.agent_id)
+    shown = ("why", request.query, explained, people, base)
+    result = markup.cached(shown, lambda: _result(request.query, explained, conversation, base))
     if request.wants_fragment:
         return request.render_fragment("fragment.html", inside=result)
     found = explained.messages.values()
@@ -90,11 +93,11 @@ async def _explain(request: PageRequest[WhyQuery, NoForm]) -> Explained:
     if query.answer is not None:
         given = await request.store.get_prompt(request.path[0], query.answer)
     prompt = await _assemble(request, query, given)
-    sides = [prompt_comparison.side_of_prompt("Now", prompt)]
+    sides = [prompt_comparison.side_of_prompt(say("Now"), prompt)]
     states: dict[str, str] = {}
     messages = await _messages(request, prompt)
     if given is not None:
-        sides = [prompt_comparison.side_of_answer("Then", given), *sides]
+        sides = [prompt_comparison.side_of_answer(say("Then"), given), *sides]
         states = {each.message_id: each.state for each in given.messages if each.state != "same"}
         messages |= {each.message_id: each.message for each in given.messages if each.message is not None}
     elif query.is_compared:
@@ -114,8 +117,9 @@ async def _explain(request: PageRequest[WhyQuery, NoForm]) -> Explained:
 
 
 def _title(query: WhyQuery, prompt: Prompt) -> str:
-    words = [f"{prompt.budget:,} tokens", query.agent or "", f"before {query.before}" if query.before else ""]
-    return ", ".join(each for each in words if each)
+    before = say("before {message}", message=query.before) if query.before else ""
+    words = [say_count("{n} token", "{n} tokens", prompt.budget), query.agent or "", before]
+    return Markup(", ").join(each for each in words if each)
 
 
 def _result(query: WhyQuery, explained: Explained, conversation: Conversation, base: str) -> str:
@@ -126,9 +130,10 @@ def _result(query: WhyQuery, explained: Explained, conversation: Conversation, b
         "prompt": explained.prompt,
         "given": explained.given,
         "sides": explained.sides,
-        "groups": prompt_comparison.grouped(rows),
+        "table": prompt_table.table_of(prompt_comparison.grouped(rows), explained.sides, base, query.branch)
+        if rows
+        else None,
         "difference": prompt_comparison.difference(rows) if len(explained.sides) > 1 else None,
-        "most": max((cell.tokens for row in rows for cell in row.cells if cell), default=1),
         "json": highlight.json(made) if len(made) <= content.MOST else None,
         "plain_json": made,
         "base": base,
