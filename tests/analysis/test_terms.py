@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.analysis import GAP, Terms, analyse, parse_query, spans
+from hansard.analysis import GAP, Terms, analyse, parse_query, spans, terms
 
 
 def words(text: str) -> list[str]:
@@ -235,3 +235,20 @@ def test_a_long_text_gives_what_its_pieces_give() -> None:
     behind = (word for terms in each for word in terms.words[len(text_of(terms)) :])
     assert list(dict.fromkeys(whole.words[len(text_of(whole)) :])) == list(dict.fromkeys(behind))
     assert list(dict.fromkeys(whole.more)) == list(dict.fromkeys(word for terms in each for word in terms.more))
+
+
+def test_a_cache_that_was_replaced_meanwhile_loses_no_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = terms.columns("Running through the GitHubActions of Müller")
+    monkeypatch.setattr(terms, "_CACHED", 20)
+    monkeypatch.setattr(terms, "_AT_ONCE", 2)
+    for _ in range(3):
+        assert terms.columns("Running through the GitHubActions of Müller") == expected
+        assert terms._known.size <= 20 + len("GitHubActions") + len("through")
+    assert "run" in expected[0].split()
+    assert {"running", "mueller"} <= set(expected[1].split())
+
+
+def test_numbers_do_not_fill_the_cache() -> None:
+    before = len(terms._known_chunks())
+    assert terms.columns(" ".join(map(str, range(10**9, 10**9 + 100))))[0].split()[-1] == str(10**9 + 99)
+    assert len(terms._known) == before

@@ -53,10 +53,11 @@ _CLUSTER = re.compile(
 )
 GAP = "·"
 """Separates the text from the parts of its `camelCase`. No word contains it."""
-_CACHED = 50_000
+_CACHED = 300_000
+"""Characters of the chunks that are cached."""
 _CACHED_LENGTH = LONGEST
 _AT_ONCE = 10_000
-"""Chunks that are looked up together: results of one column are still cached when the other needs them."""
+"""Chunks that are looked up in one cache, which may grow by them."""
 
 
 class Word(NamedTuple):
@@ -91,8 +92,10 @@ def columns(text: str) -> tuple[str, str]:
     chunks = _CHUNK.findall(text) if not text.isascii() else _ascii_chunks(text)
     if len(chunks) > _AT_ONCE:
         return _long_columns(chunks)
-    more = dict.fromkeys(filter(None, map(_more.__getitem__, chunks)))
-    return _apart(" ".join([*map(_words.__getitem__, chunks)]), more)
+    known = _known_chunks()
+    # In this order: the first makes sure that all are known.
+    words = " ".join([*map(known.__getitem__, chunks)])
+    return _apart(words, dict.fromkeys(map(known.more.__getitem__, filter(known.more.__contains__, chunks))))
 
 
 def _long_columns(chunks: list[str]) -> tuple[str, str]:
@@ -100,9 +103,9 @@ def _long_columns(chunks: list[str]) -> tuple[str, str]:
     more: dict[str, None] = {}
     for start in range(0, len(chunks), _AT_ONCE):
         some = chunks[start : start + _AT_ONCE]
-        _make_room(_AT_ONCE)
-        more |= dict.fromkeys(filter(None, map(_more.__getitem__, some)))
-        words += map(_words.__getitem__, some)
+        known = _known_chunks()
+        words += map(known.__getitem__, some)
+        more |= dict.fromkeys(map(known.more.__getitem__, filter(known.more.__contains__, some)))
     return _apart(" ".join(words), more)
 
 
@@ -133,38 +136,43 @@ def spans(text: str) -> Iterator[tuple[int, int, Word]]:
 
 
 class _Known(dict[str, str]):
-    """The terms of chunks, by column. Those of short chunks are cached, for both columns, because words repeat."""
+    """The words of chunks, and in `more` the other spellings of those that have any. Words repeat, so they are cached.
 
-    def __init__(self, column: int) -> None:
+    Threads share it, and nothing is ever removed from it: it is replaced when it has become too large.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self._column = column
+        self.more: dict[str, str] = {}
+        self.size = 0
 
     def __missing__(self, chunk: str) -> str:
-        found = _analyse_chunk(chunk)
-        if len(chunk) <= _CACHED_LENGTH:
-            _make_room(1)
-            _words[chunk], _more[chunk] = found
-        return found[self._column]
+        if chunk.isascii() and chunk.isdigit():
+            return chunk[:LONGEST]  # numbers rarely repeat
+        word, more = _analyse_chunk(chunk)
+        if more:
+            self.more[chunk] = more  # before the word, whose presence says that both are known
+        self[chunk] = word
+        self.size += len(chunk)
+        return word
 
 
-_words, _more = _Known(0), _Known(1)
+_known = _Known()
 
 
-def _make_room(size: int) -> None:
-    if len(_words) + size > _CACHED:
-        _words.clear()
-        _more.clear()
+def _known_chunks() -> _Known:
+    global _known  # noqa: PLW0603  (other threads keep using the one that they have)
+    if _known.size > _CACHED:
+        _known = _Known()
+    return _known
 
 
-@lru_cache(16)
 def _analyse_chunk(chunk: str) -> tuple[str, str]:
     # The common cases, by shorter paths.
     if chunk.isascii() and chunk.isalpha() and _is_plain(chunk):
         raw = chunk.lower()[:LONGEST]
         part = stem(raw)
         return part, "" if part == raw else raw
-    if chunk.isascii() and chunk.isdigit():
-        return chunk[:LONGEST], ""
     if _ALL_SINGLES.fullmatch(chunk):
         return " ".join(chunk), ""
     # Positions are not needed here, and take longer to compute.

@@ -7,7 +7,6 @@ signatures, encodings, bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -37,8 +36,10 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_=\s-]{256,}")
 def searchable(message: Message) -> str:
     """Returns the text of a message that search compares and takes snippets from."""
     if message.sources:
-        texts = [*_texts(message.content, free=False), *(source.document_name or "" for source in message.sources)]
-        return "\n".join(text for text in texts if text)[:MAX_CHARACTERS]
+        texts: list[str] = []
+        _collect(message.content, texts, free=False)
+        texts += (source.document_name for source in message.sources if source.document_name)
+        return "\n".join(texts)[:MAX_CHARACTERS]
     return searchable_content(message.content)
 
 
@@ -46,7 +47,9 @@ def searchable_content(content: Any) -> str:
     """The same for a message without sources."""
     if isinstance(content, str):
         return searchable_text(content)
-    return "\n".join([text for text in _texts(content, free=False) if text])[:MAX_CHARACTERS]
+    texts: list[str] = []
+    _collect(content, texts, free=False)
+    return "\n".join(texts)[:MAX_CHARACTERS]
 
 
 def searchable_text(content: str) -> str:
@@ -54,25 +57,27 @@ def searchable_text(content: str) -> str:
     return "" if _is_encoded(content) else content[:MAX_CHARACTERS]
 
 
-def _texts(value: Any, *, free: bool) -> Iterator[str]:
+def _collect(value: Any, texts: list[str], *, free: bool) -> None:
+    """Adds the texts in a value, none of them empty."""
     if isinstance(value, str):
-        if not _is_encoded(value):
-            yield value
+        if value and not _is_encoded(value):
+            texts.append(value)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item, free=free)
+            _collect(item, texts, free=free)
     elif isinstance(value, dict):
         for key, item in value.items():
             if free:
-                yield key
-                yield from _texts(item, free=True)
+                if key:
+                    texts.append(key)
+                _collect(item, texts, free=True)
             elif key in _FREE:
-                yield from _texts(_decoded(item), free=not isinstance(item, list))
+                _collect(_decoded(item), texts, free=not isinstance(item, list))
             elif key not in _FOR_MACHINES or (key == "data" and isinstance(item, dict)):
                 # LangChain wraps its messages in `data`; elsewhere that is base64.
-                yield from _texts(item, free=False)
+                _collect(item, texts, free=False)
     elif free and value is not None:
-        yield str(value)
+        texts.append(str(value))
 
 
 def _decoded(value: Any) -> Any:

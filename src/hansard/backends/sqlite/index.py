@@ -9,8 +9,7 @@ same transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from operator import index, itemgetter
 from typing import Any
 
@@ -111,13 +110,15 @@ def count(connection: sqlite3.Connection, match: str, between: tuple[int, int], 
     return found
 
 
-@decodes
-def text_of(row: Sequence[Any]) -> str:
+def _text_of(row: Sequence[Any]) -> str:
     """Returns the searchable text of a message, from the columns of `tail`. Most have no sources: only the content."""
-    _, _, _, format, body, _, extra = row
+    _, id, _, format, body, _, extra = row
     if extra is not None and '"sources"' in extra:
         return searchable(rows.message_of(tuple(row), ""))
-    return searchable_text(body) if format is None else searchable_content(codec.decode(body, f"message {row[1]!r}"))
+    return searchable_text(body) if format is None else searchable_content(codec.decode(body, f"message {id!r}"))
+
+
+text_of = decodes(_text_of)
 
 
 # Filling
@@ -132,27 +133,37 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     found = writer.run("to_index", state.indexed, limit).fetchall()
     if not found:
         return 0
-    entries, listed, places = [], [], []
-    here = [row for row in found if row[1] is not None]  # the others were deleted before they were indexed
-    tenants = {tenant: _tenant(writer, tenant) for tenant in {row[1] for row in here}}
+    # Others were deleted before they were indexed.
+    here = sorted((row for row in found if row[1] is not None), key=itemgetter(-2))
+    terms = _terms_of(here)
     slots = _Slots(writer, state.lag, state.moved)
-    slots.look_up({slots.first(tenants[row[1]], row[-2]) for row in here})
-    owner = lru_cache(64)(owner_terms)
-    for row in sorted(here, key=itemgetter(-2)):
-        _, tenant, user_id, conversation, key, *_, created_at, _ = row
-        entry = slots.take(tenants[tenant], created_at)
-        words, more = columns(text_of(row[4:]))
-        entries.append((entry, words, more, owner(user_id, conversation)))
-        listed.append((entry, key, length_of(words)))
-        places.append((key, entry))
+    numbers = slots.take_all({each: _tenant(writer, each) for each in {row[1] for row in here}}, here)
     # In the order of their numbers: FTS5 then inserts them in one pass.
-    writer.connection.executemany(QUERIES["add_search_entry"], sorted(entries))
-    writer.connection.executemany(QUERIES["list_search_entry"], sorted(listed))
-    writer.connection.executemany(QUERIES["add_search_place"], sorted(places))
+    entries = sorted((number, *each) for number, each in zip(numbers, terms, strict=True))
+    listed = sorted(
+        (number, row[4], length_of(each[0])) for number, row, each in zip(numbers, here, terms, strict=True)
+    )
+    places = sorted((row[4], number) for number, row in zip(numbers, here, strict=True))
+    writer.connection.executemany(QUERIES["add_search_entry"], entries)
+    writer.connection.executemany(QUERIES["list_search_entry"], listed)
+    writer.connection.executemany(QUERIES["add_search_place"], places)
     writer.run("save_search_state", VERSION, found[-1][0], slots.moved, slots.lag)
     writer.run("delete_indexed_rows", found[-1][0])
     left: int = (state.last or 0) - found[-1][0]
     return max(0, left)
+
+
+@decodes
+def _terms_of(found: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Returns the columns of the index for rows of `to_index`."""
+    made: list[tuple[str, str, str]] = []
+    owner, terms = None, ""
+    for row in found:
+        if (row[2], row[3]) != owner:  # most rows have the conversation of the row before
+            owner = row[2], row[3]
+            terms = owner_terms(*owner)
+        made.append((*columns(_text_of(row[4:])), terms))
+    return made
 
 
 class _Slots:
@@ -167,21 +178,25 @@ class _Slots:
         self._next: dict[int, int] = {}
         """For a full slot, the first one after it that may have room."""
 
-    def first(self, tenant: int, created_at: int) -> int:
-        """Returns the slot of a time."""
-        return tenant << (_TENANT_SHIFT - _SLOT_BITS) | _slot(created_at)
+    def take_all(self, tenants: Mapping[str, int], found: Sequence[Row]) -> list[int]:
+        """Returns a number for each row of `to_index`."""
+        bases = {each: number << (_TENANT_SHIFT - _SLOT_BITS) for each, number in tenants.items()}
+        places = [(bases[row[1]] | _slot(row[-2]), row[-2]) for row in found]
+        self._look_up({slot for slot, _ in places})
+        return [self._take(slot, created_at) for slot, created_at in places]
 
-    def look_up(self, slots: set[int]) -> None:
+    def _look_up(self, slots: set[int]) -> None:
         """Finds out what is free in many slots at once."""
         for slot, *row in self._writer.run("search_slots", codec.encode([*slots])):
             self._free[slot] = _free_after(row)
 
-    def take(self, tenant: int, created_at: int) -> int:
-        slot = first = self.first(tenant, created_at)
+    def _take(self, first: int, created_at: int) -> int:
+        """Returns a number in the slot of a time, or in a later one."""
+        slot = first
         while (free := self._free_in(slot))[0] > _SLOT_MASK:
             slot = self._next[first] = self._next.get(slot, slot + 1)
         number, newest = free
-        self._free[slot] = number + 1, max(newest, created_at)
+        self._free[slot] = number + 1, max(created_at, newest)
         if not 0 <= created_at >> _SECOND < _LAST_SLOT:
             self.lag = self.moved = _ALWAYS
         elif slot == first:
@@ -212,7 +227,8 @@ def _free_after(row: Sequence[Any]) -> tuple[int, int]:
 
 
 def _slot(created_at: int) -> int:
-    return min(max(created_at >> _SECOND, 0), _LAST_SLOT)
+    slot = created_at >> _SECOND
+    return slot if 0 <= slot <= _LAST_SLOT else _LAST_SLOT if slot > 0 else 0
 
 
 def _end_of(slot: int) -> int:
