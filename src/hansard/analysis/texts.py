@@ -66,18 +66,27 @@ def _collect(value: Any, texts: list[str], *, free: bool) -> None:
         for item in value:
             _collect(item, texts, free=free)
     elif isinstance(value, dict):
-        for key, item in value.items():
-            if free:
+        if free:
+            for key, item in value.items():
                 if key:
                     texts.append(key)
                 _collect(item, texts, free=True)
-            elif key in _FREE:
-                _collect(_decoded(item), texts, free=not isinstance(item, list))
-            elif key not in _FOR_MACHINES or (key == "data" and isinstance(item, dict)):
-                # LangChain wraps its messages in `data`; elsewhere that is base64.
-                _collect(item, texts, free=False)
+        else:
+            _collect_fields(value, texts)
     elif free and value is not None:
         texts.append(str(value))
+
+
+def _collect_fields(value: dict[str, Any], texts: list[str]) -> None:
+    for key, item in value.items():
+        if key in _FOR_MACHINES:
+            if key == "data" and isinstance(item, dict):
+                # LangChain wraps its messages in `data`; elsewhere that is base64.
+                _collect_fields(item, texts)
+        elif key in _FREE:
+            _collect(_decoded(item), texts, free=not isinstance(item, list))
+        else:
+            _collect(item, texts, free=False)
 
 
 def _decoded(value: Any) -> Any:

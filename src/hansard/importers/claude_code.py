@@ -16,7 +16,7 @@ from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 from hansard.importers.transcript_file import SessionState, TranscriptFile, first_words
-from hansard.importers.values import count, items, mapping, text, time
+from hansard.importers.values import count, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _ABOUT = (("cwd", "project"), ("gitBranch", "git_branch"), ("version", "version"))
@@ -72,7 +72,9 @@ class _Session:
         kind, uuid = text(entry.get("type")), text(entry.get("uuid"))
         if uuid:
             self._parents[uuid] = text(entry.get("parentUuid")) or text(entry.get("logicalParentUuid")) or None
-        self._about |= {name: entry[field] for field, name in _ABOUT if text(entry.get(field))}
+        for field, name in _ABOUT:
+            if field in entry and text(entry[field]):
+                self._about[name] = entry[field]
         for field in _TITLES.get(kind, ()):
             if text(entry.get(field)):
                 self._titles[kind] = entry[field]
@@ -98,7 +100,10 @@ class _Session:
 
     def _parent(self, uuid: str) -> str | None:
         """The nearest line above that is a message. A session that continues another one begins a branch."""
-        at, seen = self._parents.get(uuid), {uuid}
+        at = self._parents.get(uuid)
+        if at in self._messages and at != uuid:
+            return at
+        seen = {uuid}
         while at in self._parents and at not in self._messages and at not in seen:
             seen.add(at)
             at = self._parents[at]
@@ -140,8 +145,8 @@ def _spoken(messages: Any) -> Iterator[str]:
 def _message(uuid: str, entry: dict[str, Any]) -> Message:
     native = entry["message"]
     content = native.get("content")
-    blocks = [mapping(block).get("type") for block in items(content)]
-    role = "tool" if blocks and set(blocks) == {"tool_result"} else text(native.get("role")) or entry["type"]
+    kinds = {mapping(block).get("type") for block in content} if isinstance(content, list) else ()
+    role = "tool" if kinds == {"tool_result"} else text(native.get("role")) or entry["type"]
     usage = mapping(native.get("usage"))
     cost = entry.get("costUSD")
     return Message(

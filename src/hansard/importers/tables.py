@@ -102,33 +102,20 @@ class Table:
     def _conversation(self, id: str, rows: list[dict[str, Any]]) -> ForeignConversation:
         messages: list[ForeignMessage] = []
         before: str | None = None
-        is_tree = any(self._value(row, "parent") for row in rows)
-        for place, row in enumerate(rows, 1):
-            message = self._message(row, place)
-            parent = (self._value(row, "parent") or None) if is_tree else before
+        fields = [self._fields(row) for row in rows]
+        is_tree = any(_value(row, each, "parent") for row, each in zip(rows, fields, strict=True))
+        for place, (row, each) in enumerate(zip(rows, fields, strict=True), 1):
+            message = _message(row, each, place)
+            parent = (_value(row, each, "parent") or None) if is_tree else before
             messages.append(ForeignMessage(message, None if parent is None else str(parent)))
             before = message.id
-        first = rows[0]
         return ForeignConversation(
             id=id,
             messages=messages,
-            title=_text(self._value(first, "title")),
-            created_at=time(self._value(first, "time")),
-            user_id=_text(self._value(first, "user")),
+            title=_text(_value(rows[0], fields[0], "title")),
+            created_at=time(_value(rows[0], fields[0], "time")),
+            user_id=_text(_value(rows[0], fields[0], "user")),
             metadata={"imported_from": self.name},
-        )
-
-    def _message(self, row: dict[str, Any], place: int) -> Message:
-        fields = self._fields(row)
-        role = str(row[fields["role"]]).strip().lower()
-        used = fields.values()
-        others = {name: value for name, value in row.items() if name not in used and value not in (None, "")}
-        return Message(
-            _ROLES.get(role, role),
-            row[fields["content"]],
-            str(self._value(row, "id") or place),
-            created_at=time(self._value(row, "time")) or NOT_YET,
-            metadata=others or None,
         )
 
     def _fields(self, row: Mapping[str, Any]) -> dict[str, str]:
@@ -144,9 +131,23 @@ class Table:
             self._known[names] = {name: field for name, field in firsts.items() if field is not None}
         return self._known[names]
 
-    def _value(self, row: Mapping[str, Any], name: str) -> Any:
-        field = self._fields(row).get(name)
-        return None if field is None else row[field]
+
+def _message(row: Mapping[str, Any], fields: Mapping[str, str], place: int) -> Message:
+    """`fields`: as `_fields` returns them."""
+    role = str(row[fields["role"]]).strip().lower()
+    used = fields.values()
+    others = {name: value for name, value in row.items() if name not in used and value not in (None, "")}
+    return Message(
+        _ROLES.get(role, role),
+        row[fields["content"]],
+        str(_value(row, fields, "id") or place),
+        created_at=time(_value(row, fields, "time")) or NOT_YET,
+        metadata=others or None,
+    )
+
+
+def _value(row: Mapping[str, Any], fields: Mapping[str, str], name: str) -> Any:
+    return row[fields[name]] if name in fields else None
 
 
 def _csv_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
