@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,6 +179,10 @@ WRONG: dict[str, tuple[Call, str]] = {
     "class for a summarizer": (
         lambda s: s.assemble_prompt("c", token_budget=100, summarizer=ExtractiveSummarizer),
         "summarizer must be an object",
+    ),
+    "summarizer without a model": (
+        lambda s: s.assemble_prompt("c", token_budget=100, summarizer=SimpleNamespace(summarize=len)),
+        "summarizer has no model and no prompt_id",
     ),
     # Lifecycle
     "age": (lambda s: s.purge("yesterday"), "older_than must be a datetime, not a str"),

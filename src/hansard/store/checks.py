@@ -205,6 +205,9 @@ def summarizer(value: T) -> T:
         raise ValidationError(
             f"summarizer must be an object with an async method summarize(request), not {_kind(value)}"
         )
+    lacking = [name for name in ("model", "prompt_id") if not hasattr(value, name)]
+    if lacking:
+        raise ValidationError(f"summarizer has no {' and no '.join(lacking)}: set it to a text or to None")
     return value
 
 
