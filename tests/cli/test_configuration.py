@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import trustme
 from tests.cli.shell import Shell
 
-from hansard.cli.configuration import Options
+from hansard.cli.configuration import Options, resolve
+from hansard.errors import ValidationError
 
 DOCUMENTED = Path(__file__).parents[2].joinpath("docs/reference/server.md").read_text("utf-8")
 TEXTS: dict[str, tuple[str, str]] = {
@@ -28,21 +29,30 @@ TEXTS: dict[str, tuple[str, str]] = {
     "tls_key": ("key.pem", '"key.pem"'),
     "trusted_proxy": ("10.0.0.0/8", '["10.0.0.0/8"]'),
     "otlp": ("http://collector:4318", '"http://collector:4318"'),
+    "oidc": ("https://id.example", '"https://id.example"'),
+    "oidc_redirect": ("https://h.example/sign-in/callback", '"https://h.example/sign-in/callback"'),
+    "oidc_scopes": ("read,write", '"read,write"'),
     "upstream": ("https://model.example/v1", '"https://model.example/v1"'),
     "cors_origin": ("https://a.example, https://b.example", '["https://a.example", "https://b.example"]'),
 }
 """A setting → its text in the environment, and in TOML. Other settings take any text."""
 SETTINGS = [field.name for field in fields(Options) if field.name != "config"]
 COMPANIONS = {
-    "model": "upstream",
-    "jwt_issuer": "jwks",
-    "jwt_audience": "jwks",
-    "tls_cert": "tls_key",
-    "tls_key": "tls_cert",
-    "backup_every": "backup_to",
-    "backup_keep": "backup_to",
+    "model": ("upstream",),
+    "jwt_issuer": ("jwks",),
+    "jwt_audience": ("jwks",),
+    "oidc": ("oidc_client_id",),
+    "oidc_client_id": ("oidc",),
+    **dict.fromkeys(
+        ("oidc_client_secret", "oidc_redirect", "oidc_tenant", "oidc_user_claim", "oidc_scopes"),
+        ("oidc", "oidc_client_id"),
+    ),
+    "tls_cert": ("tls_key",),
+    "tls_key": ("tls_cert",),
+    "backup_every": ("backup_to",),
+    "backup_keep": ("backup_to",),
 }
-"""Settings that need another one."""
+"""Settings that need other ones."""
 
 
 def shown(shell: Shell, *arguments: str) -> dict[str, tuple[object, str]]:
@@ -68,8 +78,7 @@ def texts(name: str) -> tuple[str, str]:
 def test_every_option_can_be_set_in_the_environment_and_in_a_file(name: str, shell: Shell) -> None:
     variable, key = f"HANSARD_{name.upper()}", name.replace("_", "-")
     lines = [f"{key} = {texts(name)[1]}"]
-    if name in COMPANIONS:
-        lines.append(f"{COMPANIONS[name].replace('_', '-')} = {texts(COMPANIONS[name])[1]}")
+    lines += [f"{other.replace('_', '-')} = {texts(other)[1]}" for other in COMPANIONS.get(name, ())]
     write_certificate(shell.folder)
     (shell.folder / "hansard.toml").write_text("\n".join(lines), encoding="utf-8")
     from_file, origin = shown(shell)[name]
@@ -100,7 +109,10 @@ def test_other_commands_use_the_store_of_the_file(shell: Shell) -> None:
 
 def test_secrets_are_not_shown(shell: Shell) -> None:
     shell.environment["HANSARD_URL"] = "postgresql://me:very-secret@db/x"
+    shell.environment |= {"HANSARD_OIDC": "https://id.example", "HANSARD_OIDC_CLIENT_ID": "page"}
+    shell.environment["HANSARD_OIDC_CLIENT_SECRET"] = "very-secret"
     assert "very-secret" not in shell("config").out + shell("config", "--json").out
+    assert shown(shell)["oidc_client_secret"] == ("…", "environment variable HANSARD_OIDC_CLIENT_SECRET")
 
 
 WRONG = {
@@ -115,6 +127,11 @@ WRONG = {
     "a wrong choice": ({}, 'log-level = "loud"', "--log-level is 'loud' (hansard.toml): "),
     "an unknown key": ({}, "prot = 1", "unknown setting 'prot' in hansard.toml: did you mean 'port'?"),
     "a contradiction": ({}, 'model = "m"', "--model is 'm' (hansard.toml): it needs --upstream, which is not set"),
+    "an issuer without a client": (
+        {"HANSARD_OIDC": "https://id.example"},
+        "",
+        "--oidc is 'https://id.example' (environment variable HANSARD_OIDC): it needs --oidc-client-id, which is not",
+    ),
     "a certificate without its key": (
         {},
         'tls-cert = "c.pem"',
@@ -156,6 +173,45 @@ def test_a_wrong_setting_is_named_with_its_value_and_origin(name: str, command: 
         (shell.folder / "hansard.toml").write_text(file, encoding="utf-8")
     assert message in shell.fails(2, command)
     assert not (shell.folder / "hansard.db").exists()
+
+
+ISSUER = Options(oidc="https://id.example", oidc_client_id="c")
+WRONG_SIGN_IN = {
+    "a client without an issuer": (
+        Options(oidc_client_id="c"),
+        "--oidc-client-id is 'c' (command line): it needs --oidc",
+    ),
+    "a secret without an issuer": (
+        Options(oidc_client_secret="very"),
+        "--oidc-client-secret is '…' (command line): it",
+    ),
+    "an issuer without TLS": (replace(ISSUER, oidc="http://id.example"), "it must be an https:// address"),
+    "an issuer without a host": (
+        replace(ISSUER, oidc="https://[id"),
+        "--oidc is 'https://[id' (command line): it must",
+    ),
+    "an issuer with a query": (replace(ISSUER, oidc="https://id.example?x"), "it must be an https:// address"),
+    "a callback elsewhere": (replace(ISSUER, oidc_redirect="https://h.example/back"), "ends with /sign-in/callback"),
+    "an unknown scope": (
+        replace(ISSUER, oidc_scopes="read,own"),
+        "--oidc-scopes is 'read,own' (command line): 'own' is no scope: known are read, write, admin",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SIGN_IN)
+def test_a_wrong_setting_of_sign_in_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options, message = WRONG_SIGN_IN[name]
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        resolve(options).check()
+
+
+def test_settings_of_sign_in_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    local = resolve(replace(ISSUER, oidc="http://localhost:9", oidc_scopes="read, write"))
+    local.check()
+    assert (local.settings().oidc, local.settings().oidc_scopes) == ("http://localhost:9", ("read", "write"))
 
 
 def test_a_certificate_that_does_not_match_its_key_is_refused(shell: Shell) -> None:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 from cyclopts import Parameter
@@ -26,6 +27,8 @@ from hansard.cli import extras
 from hansard.cli.context import EmbedderName
 from hansard.cli.values import moment
 from hansard.errors import ValidationError
+from hansard.server.addresses import CALLBACK, is_loopback
+from hansard.server.endpoints import SCOPES
 from hansard.server.key_file import DEFAULT_FILE as DEFAULT_KEYS
 from hansard.server.settings import Settings
 from hansard.server.store_keys import IN_STORE
@@ -53,6 +56,27 @@ class Options:
     jwks: Annotated[str | None, Parameter(help="URL or path of the JSON Web Key Set that verifies tokens.")] = None
     jwt_issuer: Annotated[str | None, Parameter(help="The required issuer of tokens.")] = None
     jwt_audience: Annotated[str | None, Parameter(help="The required audience of tokens.")] = None
+    oidc: Annotated[
+        str | None, Parameter(help="Issuer of OpenID Connect, such as https://id.example: people sign in there.")
+    ] = None
+    oidc_client_id: Annotated[str | None, Parameter(help="The id of this server at the issuer.")] = None
+    oidc_client_secret: Annotated[
+        str | None, Parameter(help="Its secret; rather set $HANSARD_OIDC_CLIENT_SECRET. Public clients have none.")
+    ] = None
+    oidc_redirect: Annotated[
+        str | None,
+        Parameter(help="The address of the page's sign-in/callback, behind a proxy that changes the host or path."),
+    ] = None
+    oidc_tenant: Annotated[
+        str | None, Parameter(help="The tenant of everybody who signs in; by default, the claim hansard_tenant.")
+    ] = None
+    oidc_user_claim: Annotated[
+        str | None, Parameter(help="The claim that names the user, such as sub; by default, hansard_user, if any.")
+    ] = None
+    oidc_scopes: Annotated[
+        str | None,
+        Parameter(help="The scopes of everybody who signs in, such as read,write; by default, the claim scope."),
+    ] = None
     cors_origin: Annotated[
         tuple[str, ...] | None,
         Parameter(negative="", help="Origin of a web page that may use the API; may be repeated."),
@@ -124,12 +148,21 @@ _RANGES = {
 }
 _NEEDS = {
     "model": "upstream",
+    "oidc": "oidc_client_id",
+    "oidc_client_id": "oidc",
+    "oidc_client_secret": "oidc",
+    "oidc_redirect": "oidc",
+    "oidc_tenant": "oidc",
+    "oidc_user_claim": "oidc",
+    "oidc_scopes": "oidc",
     "jwt_issuer": "jwks",
     "jwt_audience": "jwks",
     "tls_cert": "tls_key",
     "tls_key": "tls_cert",
 }
 """Settings that mean nothing without another one."""
+_SECRETS = ("oidc_client_secret",)
+"""Settings whose value is never shown."""
 
 
 class Value(Struct, frozen=True):
@@ -146,6 +179,8 @@ class Value(Struct, frozen=True):
     @property
     def shown(self) -> Any:
         """The value without secrets."""
+        if self.name in _SECRETS and self.value is not None:
+            return "…"
         if isinstance(self.value, Path):
             return str(self.value)
         return shown(self.value) if isinstance(self.value, str) else self.value
@@ -184,6 +219,7 @@ class Configuration(Mapping[str, Value]):
         self._check_proxies()
         self._check_backups()
         self._check_addresses()
+        self._check_sign_in()
 
     def _check_certificate(self) -> None:
         certificate, key = self.of("tls_cert"), self.of("tls_key")
@@ -233,11 +269,25 @@ class Configuration(Mapping[str, Value]):
     def _check_addresses(self) -> None:
         for name in ("otlp", "upstream"):
             value = self.of(name)
-            if value is not None and not value.startswith(("http://", "https://")):
+            if value is not None and not _is_http(value):
                 raise self[name].wrong("it must begin with http:// or https://")
 
+    def _check_sign_in(self) -> None:
+        issuer, callback = self.of("oidc"), self.of("oidc_redirect")
+        if issuer is not None and not _is_safe(issuer):
+            raise self["oidc"].wrong("it must be an https:// address; http:// is for this machine only")
+        if callback is not None and not (_is_http(callback) and callback.endswith(CALLBACK)):
+            raise self["oidc_redirect"].wrong(f"it must be an http(s):// address that ends with {CALLBACK}")
+        for word in self._oidc_scopes() or ():
+            if word not in SCOPES:
+                raise self["oidc_scopes"].wrong(f"{word!r} is no scope: known are {', '.join(SCOPES)}")
+
+    def _oidc_scopes(self) -> tuple[str, ...] | None:
+        given = self.of("oidc_scopes")
+        return None if given is None else tuple(word.strip() for word in given.split(","))
+
     def require_extras(self, command: str) -> None:
-        also = ["jwt"] if self.of("jwks") else []
+        also = ["jwt"] if self.of("jwks") or self.of("oidc") else []
         also += ["embeddings"] if self.of("embedder") == "wordllama" else []
         also += ["s3"] if (self.of("backup_to") or "").startswith("s3://") else []
         also += ["otlp"] if self.of("otlp") else []
@@ -250,9 +300,26 @@ class Configuration(Mapping[str, Value]):
         values["cors_origins"] = tuple(self.of("cors_origin"))
         values["backup_seconds"] = self._seconds("backup_every")
         values["purge_seconds"] = self._seconds("purge_every")
+        values["oidc_scopes"] = self._oidc_scopes()
         values["drain_seconds"] = self.of("drain")
         values["trusted_proxies"] = tuple(self.of("trusted_proxy"))
         return Settings(**values, upstream_key=os.environ.get("OPENAI_API_KEY"))
+
+
+def _is_http(address: str) -> bool:
+    return address.startswith(("http://", "https://"))
+
+
+def _is_safe(address: str) -> bool:
+    """Whether an address has a host that is reached over TLS, or that is this machine."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname
+    except ValueError:
+        return False
+    if not host or parts.query or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
 
 
 def _option(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,12 +11,14 @@ from typing import Any, TypeVar
 from hansard.errors import Corrupt, Denied, Unauthenticated, Unavailable, ValidationError
 from hansard.model import DEFAULT_TENANT, SERVER_TENANT
 from hansard.server import key_file, parameters
+from hansard.server.addresses import is_loopback
 from hansard.server.endpoints import SCOPES, Caller, Endpoint
 from hansard.server.key_file import Key, KeyFile, KeySet
+from hansard.server.oidc import OidcProvider
 from hansard.server.rate_limit import RateLimiter
 from hansard.server.settings import Settings
 from hansard.server.store_keys import StoreKeys
-from hansard.server.tokens import TokenVerifier
+from hansard.server.tokens import TokenVerifier, verifier_of
 from hansard.store import Store
 
 T = TypeVar("T")
@@ -38,7 +39,10 @@ class Auth:
     def __init__(self, settings: Settings, keys: StoreKeys | None = None) -> None:
         self._settings = settings
         self.keys: KeyFile | StoreKeys | None = keys or (None if settings.keys is None else KeyFile(settings.keys))
-        self._tokens = TokenVerifier(settings) if settings.jwks is not None else None
+        self.oidc = OidcProvider(settings) if settings.oidc is not None else None
+        self._verifiers: list[TokenVerifier] = [] if settings.jwks is None else [verifier_of(settings)]
+        if self.oidc is not None:
+            self._verifiers.append(self.oidc.verifier)
         self._limiters: dict[str, RateLimiter] = {}
         self._views: dict[tuple[str, str | None], Store] = {}
         self._is_local = is_loopback(settings.host)
@@ -57,9 +61,16 @@ class Auth:
             raise Unauthenticated("send the key as Authorization: Bearer")
         if token.startswith(key_file.PREFIX):
             return self._admit_key(token)
-        if self._tokens is None:
-            raise Unauthenticated("the key is not valid")
-        return await self._tokens.caller(token)
+        return await self._admit_token(token)
+
+    async def _admit_token(self, token: str) -> Caller:
+        refusal = Unauthenticated("the key is not valid")
+        for verifier in self._verifiers:
+            try:
+                return await verifier.caller(token)
+            except Unauthenticated as error:
+                refusal = error
+        raise refusal
 
     def _admit_key(self, token: str) -> Caller:
         key = self._read_keys(lambda key_file: key_file.find(token, datetime.now(UTC)), otherwise=None)
@@ -85,7 +96,7 @@ class Auth:
 
     @property
     def needs_key(self) -> bool:
-        return self._settings.require_key or not self._is_local or self._tokens is not None or self._has_keys
+        return self._settings.require_key or not self._is_local or bool(self._verifiers) or self._has_keys
 
     @property
     def _has_keys(self) -> bool:
@@ -104,7 +115,7 @@ class Auth:
         """Refuses to listen publicly without a credential, unless the operator requires keys and creates one later."""
         if self._settings.require_key:
             return
-        if not self._is_local and not self._has_keys and self._tokens is None:
+        if not self._is_local and not self._has_keys and not self._verifiers:
             raise ValidationError(
                 f"{self._settings.host} can be reached by others, and there is no key yet: "
                 "create one with `hansard keys create NAME`"
@@ -187,14 +198,3 @@ def _is_local_request(client: str, host: bytes) -> bool:
 
 def _without_port(host: str) -> str:
     return host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
-
-
-@lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Whether an address or host name can only be this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

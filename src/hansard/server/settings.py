@@ -24,6 +24,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     """URL or path of the JSON Web Key Set that tokens are verified with."""
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
+    oidc: str | None = None
+    """The issuer that people sign in with on the page, by OpenID Connect."""
+    oidc_client_id: str | None = None
+    oidc_client_secret: str | None = None
+    """None for a public client."""
+    oidc_redirect: str | None = None
+    """The address of the page's `sign-in/callback`. By default, it is made from the request."""
+    oidc_tenant: str | None = None
+    """The tenant of everybody who signs in. By default, the claim `hansard_tenant` names it."""
+    oidc_user_claim: str | None = None
+    """The claim that names the user. By default, `hansard_user`, which may be missing."""
+    oidc_scopes: tuple[str, ...] | None = None
+    """The scopes of everybody who signs in. By default, they are in the claim `scope`."""
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API from a browser. None by default."""
     max_body_bytes: int = 64 * MEGABYTE

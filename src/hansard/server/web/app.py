@@ -10,11 +10,11 @@ import logging
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import Struct, structs
+from msgspec import structs
 from starlette.types import Receive, Scope, Send
 
-from hansard.errors import HansardError, Unauthenticated, Unsupported, ValidationError
-from hansard.server import body, problems
+from hansard.errors import HansardError, Unauthenticated, Unsupported
+from hansard.server import problems
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import Caller, Endpoint, HttpResponse
 from hansard.server.pipeline import Pipeline, is_trusted
@@ -38,7 +38,8 @@ from hansard.server.web import (
 from hansard.server.web.chat import Echo, PageModel
 from hansard.server.web.conversation_facts import FactsReader
 from hansard.server.web.links import unsegment
-from hansard.server.web.page_request import FORM, PageRequest, WebServices, decode_form, html_response, redirect
+from hansard.server.web.page_request import PageRequest, WebServices, decode_form, read_form, redirect
+from hansard.server.web.sign_in import SignIn
 from hansard.server.web.usage_totals import UsageTotals
 
 PAGES: tuple[Endpoint, ...] = (
@@ -57,19 +58,8 @@ PAGES: tuple[Endpoint, ...] = (
 )
 """Every page. All of them are authorized, audited and covered by the isolation tests."""
 _LOG = logging.getLogger("hansard.server")
-_MOST_FORM_BYTES = 4_000_000
-_SIGN_IN, _SIGN_OUT = b"/sign-in", b"/sign-out"
 
 AnyPageRequest = PageRequest[Any, Any]
-
-
-class SignInForm(Struct, frozen=True, forbid_unknown_fields=True):
-    key: str
-    to: str = ""
-
-
-class SignOutForm(Struct, frozen=True, forbid_unknown_fields=True):
-    pass
 
 
 class Site(Pipeline[AnyPageRequest]):
@@ -77,6 +67,7 @@ class Site(Pipeline[AnyPageRequest]):
 
     def __init__(self, context: ServerContext, model: PageModel | None = None) -> None:
         super().__init__(context, PAGES)
+        self._sign_in = SignIn(self.auth, context.settings.oidc_redirect)
         self._services = WebServices(model or Echo(), UsageTotals(), FactsReader())
 
     def make_request(self, scope: Scope, receive: Receive, send: Send) -> AnyPageRequest:
@@ -98,8 +89,8 @@ class Site(Pipeline[AnyPageRequest]):
             return redirect(request.home)
         if request.method in ("GET", "HEAD") and (chosen := request.chosen_language) is not None:
             return redirect(*chosen)
-        if request.method == "POST" and request.raw_path in (_SIGN_IN, _SIGN_OUT):
-            return await self._sign_in_or_out(request)
+        if (handler := self._sign_in.find(request)) is not None:
+            return await handler(request)
         return await super().respond(request)
 
     async def admit(self, request: AnyPageRequest) -> Caller:
@@ -119,33 +110,12 @@ class Site(Pipeline[AnyPageRequest]):
         assert request.endpoint is not None
         request.query = decode_form(request.scope["query_string"], request.endpoint.query)[0]
         if request.endpoint.body is not None:
-            request.body = await _form(request, request.endpoint.body)
+            request.body = await read_form(request, request.endpoint.body)
 
     def encode(self, request: AnyPageRequest, value: HttpResponse) -> HttpResponse:
         """Removes a stream from the response to HEAD, so that it is not started."""
         is_stream = not isinstance(value.body, bytes)
         return structs.replace(value, body=b"") if is_stream and request.method == "HEAD" else value
-
-    # Signing in and out
-
-    async def _sign_in_or_out(self, request: AnyPageRequest) -> HttpResponse:
-        request.sign_action = "sign_in" if request.raw_path == _SIGN_IN else "sign_out"
-        if request.raw_path == _SIGN_OUT:
-            await _form(request, SignOutForm)
-            return redirect("./", *cookies.signed_out(request))
-        form: SignInForm = await _form(request, SignInForm)
-        try:
-            request.caller = await cookies.caller_of_key(self.auth, request, form.key.strip())
-        except Unauthenticated as error:
-            return self._sign_in_page(request, str(error), form.to)
-        to = quote(form.to.lstrip("/\\"), safe="/%?&=+~:,;@!$'()*-._")
-        return redirect("./" + to, *cookies.signed_in(request, form.key.strip(), form.to))
-
-    def _sign_in_page(self, request: AnyPageRequest, problem: str | None, to: str) -> HttpResponse:
-        seed, headers = cookies.seed_of(request)
-        values = {"root": request.root_link, "proof": cookies.proof_of(request, seed), "problem": problem, "to": to}
-        needs_key = self.auth.needs_key
-        return html_response("sign_in.html", 401, headers, colours=request.colours, needs_key=needs_key, **values)
 
     # Errors
 
@@ -154,9 +124,8 @@ class Site(Pipeline[AnyPageRequest]):
         if isinstance(error, Unauthenticated):
             # Without a key, the page only asks for one. The message is for keys that are not valid.
             problem = str(error) if cookies.key_of(request) is not None or not self.auth.needs_key else None
-            return self._sign_in_page(
-                request, problem, request.path_and_query if request.method == "GET" else ""
-            ), error.code
+            to = request.path_and_query if request.method == "GET" else ""
+            return self._sign_in.page(request, problem, to), error.code
         says_why = is_trusted(request) or status < 500 or isinstance(error, Unsupported)
         values = {
             "number": status,
@@ -165,16 +134,6 @@ class Site(Pipeline[AnyPageRequest]):
             "request_id": request.request_id,
         }
         return request.render_error(status, headers, **values), error.code
-
-
-async def _form(request: AnyPageRequest, kind: type[Struct]) -> Any:
-    body.require_type(request.headers, FORM)
-    encoded = await request.stream.whole()
-    if len(encoded) > _MOST_FORM_BYTES:
-        raise ValidationError(f"a form may have {_MOST_FORM_BYTES:,} bytes: use the API for more")
-    form, proof = decode_form(encoded, kind)
-    cookies.check_form(request, proof)
-    return form
 
 
 async def _unreadable(send: Send, error: Exception) -> None:

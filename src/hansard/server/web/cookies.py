@@ -60,9 +60,14 @@ def key_of(request: PageRequest[Any, Any]) -> str | None:
     return request.cookies.get(HOST_KEY, request.cookies.get(KEY))
 
 
+def is_storable(key: str) -> bool:
+    """Whether a key or token fits into a cookie."""
+    return _TOKEN.fullmatch(key) is not None
+
+
 async def caller_of_key(auth: Auth, request: PageRequest[Any, Any], key: str) -> Caller:
     """Returns the caller of a key, or raises `Unauthenticated`."""
-    if not _TOKEN.fullmatch(key):
+    if not is_storable(key):
         raise Unauthenticated("the key is not valid")
     return await auth.admit(
         request.headers | {b"authorization": b"Bearer " + key.encode()}, request.scope.get("client")
@@ -107,6 +112,16 @@ def signed_in(request: PageRequest[Any, Any], key: str, shown_at: str) -> Header
     if request.is_https and _has_no_prefix(request, shown_at):
         return (cookie(request, HOST_KEY, key, path="/", seconds=_DAYS_30), cookie(request, KEY, "", seconds=0))
     return (*_delete_host_cookie(request), cookie(request, KEY, key, seconds=_DAYS_30))
+
+
+def signed_in_below(request: PageRequest[Any, Any], key: str, path: str, seconds: int) -> Headers:
+    """Returns headers that set the key cookie for the pages below a path, as the browser sees it."""
+    if request.is_https and path == "/":
+        return (
+            cookie(request, HOST_KEY, key, path="/", seconds=seconds),
+            cookie(request, KEY, "", path="/", seconds=0),
+        )
+    return (*_delete_host_cookie(request), cookie(request, KEY, key, path=path, seconds=seconds))
 
 
 def signed_out(request: PageRequest[Any, Any]) -> Headers:

@@ -18,7 +18,7 @@ from starlette.types import Scope as AsgiScope
 
 from hansard.errors import ConversationNotFound, ValidationError
 from hansard.model import DEFAULT_TENANT, Conversation
-from hansard.server import parameters
+from hansard.server import body, parameters
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import H, Headers, HttpResponse, Routes, Scope
 from hansard.server.request import Request
@@ -34,6 +34,7 @@ LANGUAGE = cookies.OURS + "language"
 HTML = "text/html; charset=utf-8"
 FORM = "application/x-www-form-urlencoded"
 PROOF = "proof"
+_MOST_FORM_BYTES = 4_000_000
 _TITLE, _INSIDE = Markup("<!-- title -->"), Markup("<!-- inside -->")
 """Mark the places of title and content in a cached frame. Values are escaped, so none of them can contain them."""
 
@@ -101,7 +102,7 @@ class PageRequest(Request[Q, F]):
         self.chosen_tenant: str | None = None
         """The tenant in the path, which an operator has chosen."""
         self.sign_action: str | None = None
-        """`sign_in` or `sign_out`, which are not among the endpoints."""
+        """`start_sign_in`, `sign_in` or `sign_out`, which are not among the endpoints."""
         if self.raw_path.startswith(TENANT):
             self._read_tenant()
 
@@ -256,6 +257,17 @@ def html_response(template: str, status: int, headers: Headers, **values: Any) -
 
 def redirect(where: str, *headers: tuple[bytes, bytes]) -> HttpResponse:
     return HttpResponse(b"", 303, (*PAGE_HEADERS, (b"location", where.encode("latin-1")), *headers), HTML)
+
+
+async def read_form(request: PageRequest[Any, Any], kind: type[Struct]) -> Any:
+    """Returns the form of a request, which must have been sent from one of our pages."""
+    body.require_type(request.headers, FORM)
+    encoded = await request.stream.whole()
+    if len(encoded) > _MOST_FORM_BYTES:
+        raise ValidationError(f"a form may have {_MOST_FORM_BYTES:,} bytes: use the API for more")
+    form, proof = decode_form(encoded, kind)
+    cookies.check_form(request, proof)
+    return form
 
 
 def decode_form(encoded: bytes, kind: type[Struct]) -> tuple[Any, str | None]:
