@@ -1,8 +1,9 @@
 """Many vectors in memory: the nearest are found by comparing all of them, in native code.
 
-The vectors are signed bytes, as they are stored, so the result is exact. Comparing a million vectors of 384 dimensions
-takes 0.14 seconds of processor time. A graph of neighbours (HNSW) would compare fewer, but takes a millisecond for each
-vector that is added, and misses some of the nearest: see "Many vectors" in docs/reference/retrieval.md.
+The vectors are signed bytes, as they are stored, so the nearest are exact. Comparing a million vectors of 384
+dimensions takes 0.14 seconds of processor time. A graph of neighbours (HNSW) would compare fewer, but takes a
+millisecond for each vector that is added, and misses some of the nearest: see "Many vectors" in
+docs/reference/retrieval.md.
 
 What is here may be outdated, so callers check every candidate against the store. A vector takes one byte for each
 dimension, and about 60 bytes for its row, which is packed with those of its chunk.

@@ -1,9 +1,11 @@
 """Search by meaning: the messages whose vectors are nearest to the query's.
 
-It is exact: every vector of the conversations that are searched is compared. Up to `MOST` of them are read from the
-store for each search; more are held in memory (`view_indexes`). A vector counts only if its message still exists, has
-the same text and is on the branch, so an outdated vector never finds a changed or deleted message, and lends nothing to
-its neighbours.
+Every vector of the conversations that are searched is compared. Up to `MOST` of them are read from the store for each
+search, and every message is scored with its neighbours. More are held in memory (`view_indexes`): there, only the
+nearest and those next to them are scored, so a message that its neighbours alone would lift can be missed.
+
+A vector counts only if its message still exists, has the same text and is on the branch, so an outdated vector never
+finds a changed or deleted message, and lends nothing to its neighbours.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ class ViewIndex:
         work = loop.create_task(self._update(context, changed, gone) if self.is_built else self._build(context, whole))
         self._task = work
         self._indexes.start(work)
-        if not (await asyncio.wait({work}, timeout=seconds))[0]:
+        done, _ = await asyncio.wait({work}, timeout=seconds)
+        if not done or work.cancelled():  # cancelled: the store is being closed
             return False
         work.result()
         return True
