@@ -19,6 +19,7 @@ import hansard
 from hansard import Corrupt, Store, Unavailable, Unsupported, ValidationError, sync
 from hansard.backends.none import NoneBackend
 from hansard.server.backups import BACKUPS, Backups, FolderTarget
+from hansard.server.schedule import repeating
 
 needs_s3 = pytest.mark.skipif(s3.why_absent() is not None, reason=f"no S3: {s3.why_absent()}")
 
@@ -155,3 +156,21 @@ def test_targets_and_stores_that_cannot_be_used_are_refused(tmp_path: Path) -> N
         Backups(Store(NoneBackend()), str(tmp_path), every=1, keep=1)
     with pytest.raises(ValidationError, match="there is no folder"):
         FolderTarget(tmp_path / "gone")
+
+
+def test_an_unexpected_failure_is_logged_and_does_not_end_the_schedule(caplog: pytest.LogCaptureFixture) -> None:
+    done = asyncio.Event()
+    failures = [ZeroDivisionError("odd"), Unavailable("away")]
+
+    async def work() -> dict[str, str]:
+        if failures:
+            raise failures.pop(0)
+        done.set()
+        return {}
+
+    async def run() -> None:
+        async with repeating("purge", work, 0.01):
+            await asyncio.wait_for(done.wait(), PATIENCE)
+
+    asyncio.run(run())
+    assert [each.getMessage() for each in caplog.records] == ["the purge failed", "the purge failed: away"]

@@ -39,4 +39,7 @@ async def _repeat(what: str, work: Work, every: float) -> None:
         except HansardError as error:
             _LOG.error("the %s failed: %s", what, error)
             wait = min(wait, _RETRY_SECONDS)
+        except Exception:  # a mistake in the work must not end the schedule without a word
+            _LOG.exception("the %s failed", what)
+            wait = min(wait, _RETRY_SECONDS)
         await asyncio.sleep(wait)
