@@ -22,8 +22,8 @@ from websockets.sync.client import connect
 
 from hansard.backends.memory import MemoryBackend
 from hansard.errors import RateLimited, ValidationError
+from hansard.server.addresses import is_loopback
 from hansard.server.app import create_app
-from hansard.server.auth import is_loopback
 from hansard.server.key_file import KeyFile
 from hansard.server.rate_limit import RateLimiter
 from hansard.server.settings import Settings

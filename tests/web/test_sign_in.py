@@ -259,7 +259,7 @@ def test_a_provider_that_is_away_or_wrong_prevents_only_signing_in(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.setattr(oidc, "_AGAIN", 0.0)
-    wrong = {
+    wrong: dict[str, dict[str, Any]] = {
         "away": {},
         "another issuer": {"issuer": "https://other.example"},
         "a file": {"jwks_uri": "file:///etc/passwd"},

@@ -57,7 +57,7 @@ class Discovery(Struct, frozen=True):
         return [each for each in all_of_them if each is not None]
 
 
-class Attempt(Struct, frozen=True):
+class SignInAttempt(Struct, frozen=True):
     """A sign-in that has begun: what the callback must prove to belong to it."""
 
     state: str
@@ -99,7 +99,7 @@ class OidcProvider:
         """The name of the provider for people: its host."""
         return urlsplit(self._issuer).hostname or self._issuer
 
-    async def authorization_url(self, attempt: Attempt, redirect_uri: str) -> str:
+    async def authorization_url(self, attempt: SignInAttempt, redirect_uri: str) -> str:
         """Returns the address at which a person signs in."""
         return _with_query(
             (await self.discovery()).authorization_endpoint,
@@ -115,7 +115,7 @@ class OidcProvider:
             },
         )
 
-    async def redeem(self, code: str, attempt: Attempt, redirect_uri: str) -> str:
+    async def redeem(self, code: str, attempt: SignInAttempt, redirect_uri: str) -> str:
         """Returns the verified id token for the code of a callback.
 
         Raises `Unauthenticated` if the provider refuses the code, or if the token is not valid for this attempt.
@@ -167,7 +167,7 @@ class OidcProvider:
                 raise self._unavailable(f"{where} names an address that cannot be used: {each!r}")
         return found
 
-    async def _exchange(self, code: str, attempt: Attempt, redirect_uri: str) -> str:
+    async def _exchange(self, code: str, attempt: SignInAttempt, redirect_uri: str) -> str:
         found = await self.discovery()
         form = {
             "grant_type": "authorization_code",

@@ -22,7 +22,7 @@ from hansard.errors import Unauthenticated, Unavailable, ValidationError
 from hansard.server.addresses import CALLBACK
 from hansard.server.auth import Auth
 from hansard.server.endpoints import Caller, Headers, HttpResponse
-from hansard.server.oidc import Attempt, OidcProvider
+from hansard.server.oidc import OidcProvider, SignInAttempt
 from hansard.server.web import cookies
 from hansard.server.web.page_request import PageRequest, decode_form, html_response, read_form, redirect
 
@@ -52,7 +52,7 @@ class StartQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class Started(Struct, frozen=True):
     """The content of the cookie between the start of a sign-in and its callback."""
 
-    attempt: Attempt
+    attempt: SignInAttempt
     to: str
 
 
@@ -111,7 +111,9 @@ class SignIn:
         """Redirects to the provider."""
         request.sign_action = "start_sign_in"
         to = decode_form(request.scope["query_string"], StartQuery)[0].to
-        started = Started(Attempt(*(secrets.token_urlsafe(32) for _ in range(3))), to if len(to) <= _MOST_PATH else "")
+        started = Started(
+            SignInAttempt(*(secrets.token_urlsafe(32) for _ in range(3))), to if len(to) <= _MOST_PATH else ""
+        )
         try:
             where = await self._oidc.authorization_url(started.attempt, self._callback_of(request))
         except Unavailable as error:
@@ -139,7 +141,7 @@ class SignIn:
             *self._session(request, token, request.caller),
         )
 
-    async def _redeem(self, request: AnyPageRequest, answer: dict[str, str], attempt: Attempt) -> str:
+    async def _redeem(self, request: AnyPageRequest, answer: dict[str, str], attempt: SignInAttempt) -> str:
         if answer.get("error") == "access_denied":
             raise Unauthenticated(f"the sign-in with {self._oidc.name} was cancelled")
         if "code" not in answer:
