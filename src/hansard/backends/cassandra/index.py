@@ -2,8 +2,7 @@
 
 A row is in the partition of its owner and of the month of its message, so that the view of a user asks few partitions
 and none grows without a bound. Terms begin with a digest of the prefix and the tenant: a search without a user asks
-SAI over all partitions. A term is `=word`, or the first one (`1w`) or three (`3wor`) characters of words, for prefixes,
-or `*`, which all messages have.
+SAI over all partitions. A term is `=word`, or the first one (`1w`) or three (`3wor`) characters of words, for prefixes.
 
 Appends do not touch the index. The head of a conversation says up to which seq its messages are indexed, and the table
 `unindexed` names the conversations with others. A search reads those messages, or indexes them if they are many:
@@ -63,12 +62,7 @@ def place_of(prefix: str, tenant: str, owner: str, month: int, id: str) -> tuple
 def terms_of(scope: str, words: Iterable[str]) -> set[str]:
     found = set(words) - {GAP}
     begins = {f"{scope}1{word[0]}" for word in found} | {f"{scope}3{word[:3]}" for word in found if len(word) > 2}
-    return {f"{scope}={word}" for word in found} | begins | {every_message(scope)}
-
-
-def every_message(scope: str) -> str:
-    """The term that all messages have: for pieces of words, which no term can find."""
-    return f"{scope}*"
+    return {f"{scope}={word}" for word in found} | begins
 
 
 def begin_of(scope: str, start: str) -> str:

@@ -227,7 +227,7 @@ class IndexSearch:
         is_whole = len(query.groups) == 1 and not query.excluded
         found: list[Entry] = []
         for phrase in clause.rows:
-            is_exact = is_whole and len(phrase.parts) == 1 and not (phrase.prefix or phrase.inside)
+            is_exact = is_whole and len(phrase.parts) == 1 and not phrase.prefix
             entries = await self._ask(self._term(phrase), month, words=not is_exact)
             if not is_exact:
                 entries = await run_in_thread(_really_matching, entries, query, phrase)
@@ -236,12 +236,9 @@ class IndexSearch:
 
     def _term(self, phrase: Phrase) -> str:
         """The term to ask for: the longest word of a phrase, which is likely to be rare."""
-        first = 1 if phrase.inside else 0
-        whole = phrase.parts[first:-1] if phrase.prefix or phrase.inside else phrase.parts
+        whole = phrase.parts[:-1] if phrase.prefix else phrase.parts
         if whole:
             return f"{self._scope}={max(whole, key=len)}"
-        if phrase.inside:
-            return index.every_message(self._scope)
         return index.begin_of(self._scope, phrase.parts[0])
 
     async def _ask(self, term: str, month: int | None, *, words: bool) -> list[Entry]:
