@@ -187,6 +187,25 @@ def test_branches_are_listed_and_switched(shell: Shell) -> None:
     assert "no conversation" in shell.fails(4, "branches", "c9")
 
 
+def test_why_shows_what_the_model_was_given(shell: Shell) -> None:
+    fill(shell)
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        prompt = store.assemble_prompt("c1", token_budget=500)
+        store.append_message(
+            "c1", "assistant", "Soon.", id="answer", prompt_id=prompt.prompt_id, usage={"model": "m-1"}
+        )
+        store.delete_message("c1", "m1")
+    shown = shell("why", "c1", "answer").out
+    assert re.search(r"^model +m-1$", shown, re.MULTILINE)
+    assert re.search(r"^tokens +\d+ of 500$", shown, re.MULTILINE)
+    assert re.search(r"^m1 +.*deleted since", shown, re.MULTILINE)
+    given = shell("why", "c1", "answer", "--json").json["prompt"]
+    assert [each["state"] for each in given["messages"] if each["message_id"] == "m1"] == ["deleted"]
+    assert "was not stored" in shell("why", "c1", "m2").err
+    assert shell("why", "c1", "m2", "--json").json == {"prompt": None}
+    assert "nothing" in shell.fails(4, "why", "c1", "nothing")
+
+
 def test_delete_asks_for_confirmation(shell: Shell) -> None:
     fill(shell)
     assert "pass --yes" in shell.fails(2, "delete", "c1")

@@ -55,6 +55,7 @@ WANTED = {
     "vacuum",
     "version",
     "watch",
+    "why",
 }
 
 OPTIONS_OF = {"config": "serve"}

@@ -34,6 +34,7 @@ from hansard.cli import (
     show,
     tail,
     transfer,
+    why,
 )
 from hansard.cli.context import CommandContext
 from hansard.cli.values import STDIN, visible
@@ -62,7 +63,7 @@ def _unwrapped(text: str) -> str:
 
 
 _COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
-    "Reading": (show.conversations, show.show, search.search, show.branches, show.watch, tail.tail),
+    "Reading": (show.conversations, show.show, search.search, show.branches, show.watch, tail.tail, why.why),
     "Talking": (chat.chat,),
     "Writing": (edit.append, edit.delete, ratings.rate, ratings.label, members.member),
     "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
