@@ -137,6 +137,7 @@ def test_walls_filters_and_changes(url: str) -> None:
             assert index is not None
             assert "ann-1" not in index.vectors.conversations()
             await store.erase_user("ben")
+            assert index_of(ben, "ben") is None, "nothing of it stays in memory"
             assert not await found(ben, "topic 5")
             assert all("of ben" not in text for text in texts(await found(store, "topic 5", limit=100)))
 

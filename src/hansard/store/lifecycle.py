@@ -51,6 +51,8 @@ class LifecycleMethods(StorePart):
         user = checks.id_of(user_id, "user_id", self.limits)
         if self._view.user is not None and self._view.user != user:
             raise Denied("a user's view erases only that user")
+        if self._view.embeddings is not None:
+            self._view.embeddings.indexes.drop(self._view.tenant, user)
         with outcome_unknown_on_failure():
             return await erasure.user(self._view, user)
 

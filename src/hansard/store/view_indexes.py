@@ -72,6 +72,12 @@ class ViewIndexes:
             )
         return None
 
+    def drop(self, tenant: str, user: str) -> None:
+        """Forgets the indexes of one user's conversations."""
+        for scope in list(self._indexes):
+            if scope[0] == tenant and user in scope[1:]:
+                del self._indexes[scope]
+
     def room(self, index: ViewIndex) -> int:
         """Returns how many more vectors an index may hold; drops others for it, the least recently used first."""
         while (total := sum(map(len, list(self._indexes.values())))) >= MOST and len(self._indexes) > 1:
