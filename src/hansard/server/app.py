@@ -20,7 +20,6 @@ from importlib.util import find_spec
 from typing import cast
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -35,7 +34,6 @@ from hansard.model import Stats
 from hansard.server import api_docs, openapi, problems, rest, tail_endpoint, tracing
 from hansard.server.audit import AuditLog
 from hansard.server.auth import Auth
-from hansard.server.body import EXTENSION
 from hansard.server.context import Observer, ServerContext
 from hansard.server.deadlines import Deadlines
 from hansard.server.endpoints import Endpoint
@@ -247,14 +245,8 @@ def _observers(metrics: Metrics, settings: Settings) -> tuple[Observer, ...]:
     return tuple(observers)
 
 
-class _CrossOrigin(CORSMiddleware):
-    async def simple_response(self, scope: Scope, receive: Receive, send: Send, request_headers: Headers) -> None:
-        scope.get("extensions", {}).pop(EXTENSION, None)  # the middleware adds its headers to an event
-        await super().simple_response(scope, receive, send, request_headers)
-
-
 def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    return _CrossOrigin(
+    return CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),

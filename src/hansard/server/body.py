@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
-from starlette.types import Receive
+from starlette.types import Receive, Send
 
 from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.server.deadlines import Deadlines
@@ -34,6 +34,8 @@ class ClientDisconnected(Exception):
 
 class Exchange(Protocol):
     """Reads whole requests and writes whole responses, without the events of ASGI."""
+
+    def is_for(self, receive: Receive, send: Send) -> bool: ...
 
     def take_body(self) -> bytes | None: ...
 

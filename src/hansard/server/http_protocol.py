@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
+from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
     STATUS_LINE,
@@ -107,6 +108,10 @@ class HttpExchange:
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
+
+    def is_for(self, receive: Receive, send: Send) -> bool:
+        """Returns whether these are the connection's own functions: middleware that replaces them must see events."""
+        return receive == self._cycle.receive and send == self._cycle.send
 
     def take_body(self) -> bytes | None:
         """Returns the body if all of it has arrived, else None. It can be taken once."""

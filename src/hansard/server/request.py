@@ -69,7 +69,8 @@ class Request(Generic[Q, B]):
         """The path as sent, without the prefix of the application."""
         self.request_id = _new_id()
         # Removed from the scope, which the exchange refers to: otherwise each request would be a reference cycle.
-        self._exchange: Exchange | None = scope["extensions"].pop(EXTENSION, None) if "extensions" in scope else None
+        exchange: Exchange | None = scope["extensions"].pop(EXTENSION, None) if "extensions" in scope else None
+        self._exchange = exchange if exchange is not None and exchange.is_for(receive, send) else None
         most = context.settings.max_body_bytes
         self.stream = RequestBody(receive, self.headers, most, context.body_deadlines, self._exchange)
         self.extra_ids: dict[str, str] = {}
