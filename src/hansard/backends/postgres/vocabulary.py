@@ -29,5 +29,9 @@ async def with_pieces(link: PostgresConnection, context: Context, lookup: Lookup
 
 
 async def _words(link: PostgresConnection, tenant: str, owner: str, piece: Phrase) -> list[str]:
-    name = "words_that_end_so" if len(piece.parts) > 1 else "words_with_a_piece"
-    return [word for word, _ in await link.all(name, tenant, owner, piece.parts[0], MOST + 1)]
+    values = (tenant, owner, piece.parts[0], MOST + 1)
+    if len(piece.parts) > 1:
+        found = await link.all("words_that_end_so", *values)
+    else:
+        found = await link.all("words_with_a_piece", *values)
+    return [word for word, _ in found]
