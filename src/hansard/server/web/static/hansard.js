@@ -370,9 +370,10 @@
   }
 
   // Heights of messages that were not drawn yet are estimates, so the end moves while earlier messages are drawn.
-  function toEnd(frames = 8) {
+  function toEnd(frames = 8, hash = location.hash) {
+    if (location.hash !== hash) return;  // the reader has followed a link meanwhile
     $("#end").scrollIntoView({ block: "end", behavior: "instant" });
-    if (frames) requestAnimationFrame(() => toEnd(frames - 1));
+    if (frames) requestAnimationFrame(() => toEnd(frames - 1, hash));
   }
 
   if (log) {
