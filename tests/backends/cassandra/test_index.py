@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.backends.cassandra.counted import backend_of, counted
+from tests.backends.cassandra.mortal_link import Died, MortalLink
 from tests.backends.cassandra.raw import rows_with
 
 import hansard
 from hansard.backends.cassandra import CassandraBackend, search
 from hansard.backends.cassandra.changes import Change
-from hansard.backends.cassandra.connection import Link, Statement
 from hansard.backends.cassandra.rows import IndexProgress
 from hansard.testing.clock import Clock
 from hansard.testing.contract.judged import CORPUS, QUERIES
@@ -27,27 +26,10 @@ def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_TAIL", 0)
 
 
-class Died(BaseException):
-    """As if the process had been killed."""
-
-
-class MortalLink(Link):
-    """Dies before the statement with this number, of those that write."""
-
-    left = -1
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Died
-
+class MortalIndexerLink(MortalLink):
     async def put(self, name: str, *arguments: Any) -> None:
-        self._count()
+        self.count()
         await super().put(name, *arguments)
-
-    async def swap(self, statements: Sequence[Statement]) -> bool:
-        self._count()
-        return await super().swap(statements)
 
 
 async def _open(url: str) -> CassandraBackend:
@@ -136,8 +118,8 @@ def test_nothing_is_left_of_what_a_dead_indexer_has_put(url: str) -> None:
         backend = await _open(url)
         async with hansard.Store(backend) as store:
             link = backend.storage.link
-            link.__class__ = MortalLink
-            assert isinstance(link, MortalLink)
+            link.__class__ = MortalIndexerLink
+            assert isinstance(link, MortalIndexerLink)
             for number in range(1, 30):
                 id = f"c{number}"
                 await store.append_message(id, "user", f"one {SECRET}", user_id="ann")

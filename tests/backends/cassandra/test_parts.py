@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from tests.backends.cassandra.counted import backend_of, counted
+from tests.backends.cassandra.mortal_link import Died, MortalLink
 from tests.backends.cassandra.raw import rows_with
 
 import hansard
 from hansard.backends.cassandra import CassandraBackend, read, seal
-from hansard.backends.cassandra.connection import Link, Statement
+from hansard.backends.cassandra.connection import Statement
 from hansard.testing.clock import Clock
 
 LENGTH = int(os.environ.get("HANSARD_CONVERSATION", "120"))
@@ -29,27 +30,10 @@ def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seal, "KEPT", 5)
 
 
-class Died(BaseException):
-    """As if the process had been killed."""
-
-
-class MortalLink(Link):
-    """Dies before the statement with this number, of those that write."""
-
-    left = -1
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Died
-
+class MortalSealerLink(MortalLink):
     async def put_together(self, statements: Sequence[Statement]) -> None:
-        self._count()
+        self.count()
         await super().put_together(statements)
-
-    async def swap(self, statements: Sequence[Statement]) -> bool:
-        self._count()
-        return await super().swap(statements)
 
 
 async def _open(url: str) -> CassandraBackend:
@@ -177,8 +161,8 @@ def test_a_writer_that_dies_while_it_seals_leaves_everything_readable(url: str) 
     async def run() -> None:
         backend = await _open(url)
         link = backend.storage.link
-        link.__class__ = MortalLink
-        assert isinstance(link, MortalLink)
+        link.__class__ = MortalSealerLink
+        assert isinstance(link, MortalSealerLink)
         async with hansard.Store(backend) as store:
             for number in range(2, 40):
                 await store.append("c", _messages(0, 13))

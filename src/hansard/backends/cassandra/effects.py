@@ -7,7 +7,6 @@ is applied late loses against that of a later write.
 from __future__ import annotations
 
 import zlib
-from datetime import datetime
 
 from msgspec import Struct
 
@@ -122,7 +121,3 @@ def day_of(micros: int) -> str:
 def is_listed(head: Head | None, entry: Entry) -> bool:
     """Whether a conversation is where an entry says."""
     return head is not None and head.state is not None and entry in entries(head.state.conversation)
-
-
-def micros(time: datetime) -> int:
-    return to_micros(time)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from hansard.backends.cassandra.read import Name
-from hansard.backends.cassandra.rows import Head
+from hansard.backends.cassandra.rows import ID, Head
 from hansard.backends.cassandra.write import Write
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import RemovedCounts
@@ -46,7 +46,7 @@ class Group:
                 waiter.set_exception(answer)
 
     def ids(self) -> set[str]:
-        return {key[4] for key in self.write.rows if key[1] == 1}
+        return {key[4] for key in self.write.rows if key[1] == ID}
 
 
 class Queue:
