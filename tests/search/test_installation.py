@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -24,7 +24,8 @@ from hansard.search import catalogue, installation
 from hansard.search.catalogue import Artifact, ModelSettings
 from hansard.search.embedders import by_name
 
-MODEL, TOKENIZER = b"a model " * 20_000, b'{"a": "tokenizer"}'
+# Longer than one block of a download, so that progress is reported before the end.
+MODEL, TOKENIZER = b"a model " * 50_000, b'{"a": "tokenizer"}'
 
 
 @pytest.fixture
@@ -118,15 +119,18 @@ def test_a_name_that_is_not_known() -> None:
 
 
 class Repository(http.server.SimpleHTTPRequestHandler):
-    pause = 0.0
+    may_finish = threading.Event()
+    """The last 4 KiB of a file are held back until this is set."""
 
     def log_message(self, format: str, *args: Any) -> None: ...
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
+        data = source.read()
         with suppress(ConnectionError):  # a killed client does not wait for the rest
-            while block := source.read(4096):
-                outputfile.write(block)
-                time.sleep(self.pause)
+            outputfile.write(data[:-4096])
+            outputfile.flush()
+            self.may_finish.wait()
+            outputfile.write(data[-4096:])
 
 
 @pytest.fixture
@@ -136,10 +140,12 @@ def served(jar: Path) -> Iterator[http.server.ThreadingHTTPServer]:
     def handler(*args: Any) -> Repository:
         return Repository(*args, directory=folder)
 
+    Repository.may_finish.set()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
+        Repository.may_finish.set()
         server.shutdown()
         thread.join()
 
@@ -191,10 +197,8 @@ def test_a_full_disk(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_nothing_is_there()
 
 
-def test_a_killed_installation_leaves_none(
-    jar: Path, served: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Repository, "pause", 0.2)
+def test_a_killed_installation_leaves_none(jar: Path, served: http.server.ThreadingHTTPServer) -> None:
+    Repository.may_finish.clear()
     environment = os.environ | {installation.REPOSITORY: f"http://127.0.0.1:{served.server_port}"}
     artifact = catalogue.ARTIFACTS["tiny"]
     program = (
@@ -202,8 +206,6 @@ def test_a_killed_installation_leaves_none(
         "catalogue.ARTIFACTS['tiny'] = msgspec.json.decode(sys.argv[1], type=catalogue.Artifact)\n"
         "installation.install('tiny', progress=lambda done: print(done, flush=True))"
     )
-    import msgspec
-
     with subprocess.Popen(
         [sys.executable, "-c", program, msgspec.json.encode(artifact).decode()],
         env=environment,
@@ -212,9 +214,9 @@ def test_a_killed_installation_leaves_none(
         assert process.stdout is not None
         assert process.stdout.readline()
         process.kill()
+    Repository.may_finish.set()
     assert installation.installed() == []
     (left,) = installation.folder().iterdir()
     os.utime(left, (0, 0))
-    monkeypatch.setattr(Repository, "pause", 0.0)
     made = installation.install("tiny", jar)
     assert list(installation.folder().iterdir()) == [made.path], "what the killed one left is deleted, after a while"
