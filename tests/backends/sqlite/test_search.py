@@ -284,8 +284,13 @@ def test_deleted_words_leave_the_file(tmp_path: Path) -> None:
         assert b"staysxyz" not in path.read_bytes()
 
 
+def segments(path: Path) -> set[int]:
+    with closing(sqlite3.connect(path)) as raw:
+        return {segment for (segment,) in raw.execute("SELECT DISTINCT segid FROM search_idx")}
+
+
 def test_a_large_index_is_cleaned_by_purge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index.clean, "__defaults__", (1,))
+    monkeypatch.setattr(index, "_SMALL", 10)
     path = tmp_path / "a.db"
     with hansard.sync.connect(f"sqlite:///{path}") as opened:
         words = [" ".join(f"w{number * 37 % 9973}x{part}" for part in range(40)) for number in range(400)]
@@ -294,8 +299,10 @@ def test_a_large_index_is_cleaned_by_purge(tmp_path: Path, monkeypatch: pytest.M
             opened.search("w1x1")
         secret = opened.append_message("c", "user", "zyxwvut")
         assert len(opened.search("zyxwvut")) == 1
+        before = segments(path)
         receipt = opened.delete_message("c", secret)
         assert not receipt.physically_gone, "the receipt does not promise what is not done"
+        assert segments(path) == before | {max(before) + 1}, "a deletion rewrites nothing in a large index"
         assert opened.search("zyxwvut") == []
         opened.purge()
         assert b"zyxwvut" not in path.read_bytes()

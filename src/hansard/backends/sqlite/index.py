@@ -41,9 +41,10 @@ _LAST_SLOT = (1 << 33) - (1 << 21)
 """The slot of later times. Those after it are for what did not fit into earlier ones."""
 _ALWAYS = 1 << 60
 """A lag longer than all times."""
-_CLEANED = 64
-"""Pages of the index that a deletion merges, a few times, to be physically gone; beyond that, `purge` does it."""
+_SMALL = 256
+"""Pages of an index that a deletion rewrites, so that its words are physically gone. `purge` does a larger one."""
 _MERGES = 4
+"""Merges in a row. Only one that finds nothing to do tells that those before it are done."""
 _AUTOMERGE = 4
 """FTS5's own setting: this many segments of one size are merged during writes."""
 _MERGED = 1000
@@ -337,12 +338,17 @@ def _take_out(writer: SqliteWriter, entry: int, text: str, user_id: str | None, 
     return True
 
 
-def clean(writer: SqliteWriter, pages: int = _CLEANED) -> bool:
-    """Merges deleted entries out of the index, if that is a bounded amount of work; returns whether none is left."""
-    state = state_of(writer.connection)
-    if not state.unclean:
+def clean(writer: SqliteWriter) -> bool:
+    """Merges deleted entries out of the index, if it is small; returns whether none is left."""
+    if not state_of(writer.connection).unclean:
         return True
-    return state.is_ours and any(merge(writer, pages) for _ in range(_MERGES))
+    return writer.one("is_large_search", _SMALL) is None and clean_some(writer, _SMALL)
+
+
+def clean_some(writer: SqliteWriter, pages: int) -> bool:
+    """Merges deleted entries out of a part of the index; returns whether none is left."""
+    state = state_of(writer.connection)
+    return not state.unclean or (state.is_ours and any(merge(writer, pages) for _ in range(_MERGES)))
 
 
 def merge(writer: SqliteWriter, pages: int = _MERGED) -> bool:

@@ -252,8 +252,12 @@ SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cac
 FROM usage WHERE tenant = ? AND day >= ? AND day < ? ORDER BY day, user_id, agent_id, model;
 
 -- delete_usage_of --
--- The usage rows of a user.
-DELETE FROM usage WHERE tenant = ? AND user_id = ?;
+-- The usage rows of a user. Looks for them on each day that has any, because the key begins with the day.
+WITH RECURSIVE days (day) AS (
+    SELECT min(day) FROM usage WHERE tenant = ?
+    UNION ALL SELECT (SELECT min(u.day) FROM usage u WHERE u.tenant = ? AND u.day > days.day) FROM days WHERE day IS NOT NULL
+)
+DELETE FROM usage WHERE tenant = ? AND day IN (SELECT day FROM days) AND user_id = ?;
 
 -- participations --
 -- Messages of a participant in all conversations of a tenant.
@@ -439,6 +443,10 @@ INSERT INTO search_tenants (tenant) VALUES (?);
 -- delete_search_tenant --
 -- Deletes a tenant without index entries.
 DELETE FROM search_tenants WHERE tenant = ?;
+
+-- is_large_search --
+-- Whether the index has more than so many pages.
+SELECT 1 FROM search_data LIMIT 1 OFFSET ?;
 
 -- merge_search --
 -- Merges segments of the index, up to a number of pages, which removes deleted terms.

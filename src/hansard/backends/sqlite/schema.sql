@@ -38,7 +38,9 @@ CREATE INDEX conversations_by_user_update ON conversations (tenant, user_id, upd
 CREATE INDEX conversations_by_agent_update ON conversations (tenant, agent_id, updated_at, id)
     WHERE updated_at <> active_at AND agent_id IS NOT NULL;
 
+-- What has expired, and whether a tenant has conversations that expire.
 CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX conversations_that_expire ON conversations (tenant) WHERE expires_at IS NOT NULL;
 
 -- A branch owns an integer line, never reused, and stores the flattened path of the lines that it reads before it:
 -- JSON [[line, up to which seq], …]. `count` is NULL while the branch is alone: then it is the conversation's.
@@ -74,6 +76,8 @@ CREATE TABLE messages (
 ) STRICT;
 
 CREATE UNIQUE INDEX messages_by_id ON messages (conversation, id);
+-- What an erasure of a user looks for in the conversations of others.
+CREATE INDEX messages_by_participant ON messages (participant) WHERE participant IS NOT NULL;
 CREATE INDEX messages_pinned ON messages (key) WHERE pinned;
 
 CREATE TABLE summaries (

@@ -162,7 +162,7 @@ def participations(
 
 def erase_user_data(writer: SqliteWriter, context: Context, user_id: str) -> Receipt:
     records = writer.run("delete_records_of_owner", context.tenant, user_id).rowcount
-    usage_rows = writer.run("delete_usage_of", context.tenant, user_id).rowcount
+    usage_rows = writer.run("delete_usage_of", *[context.tenant] * 3, user_id).rowcount
     return Receipt(records=records, usage_rows=usage_rows, at=context.now)
 
 
@@ -185,7 +185,7 @@ def sweep(writer: SqliteWriter, context: Context, limit: int) -> Swept:
     writer.clear_tombstones()
     total += Receipt(records=len(records), blobs=len(blobs), at=context.now)
     # An index of another version stays as it is until it is rebuilt: another sweep would not help.
-    cleaned = index.clean(writer, _SWEPT_PAGES) or not index.state_of(writer.connection).is_ours
+    cleaned = index.clean_some(writer, _SWEPT_PAGES) or not index.state_of(writer.connection).is_ours
     more = limit in (len(expired), len(records), len(blobs)) or not cleaned
     return Swept(receipt=total, tombstones=tombstones, more=more)
 
