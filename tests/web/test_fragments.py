@@ -6,16 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import pytest
 from tests.web.kit import parse
 
 from hansard import Message
 from hansard.formats import read
 from hansard.model import Conversation, Participant, Source, Usage
-from hansard.rendering import highlight
 from hansard.search.hits import Hit, Passage
-from hansard.server.web import content, fragments, markup, search_hit, transcript
-from hansard.server.web.transcript import TranscriptContext
+from hansard.server.web import content, fragments, search_hit
 
 NASTY = "\"'><script>x</script>&lt;"
 AT = datetime(2026, 11, 15, 9, 5, tzinfo=UTC)
@@ -110,25 +107,9 @@ def test_a_message_shows_its_status() -> None:
     assert "5" not in shown(status="interrupted", metadata={"error": 5}).replace("09:05", "").replace("-15", "")
 
 
-def test_all_code_of_a_page_shares_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many messages have code that is slow to highlight."""
-    markup.html_cache.clear()
-    monkeypatch.setattr(highlight, "_MOST_SECONDS", 0.02)
-    code = "```python\n" + "x = [1, 'a', None]\n" * 50 + "```"
-    said = [Message("user", f"{at}\n\n{code}", id=f"m{at}", conversation_id="c", seq=at) for at in range(1, 60)]
-    context = TranscriptContext(Conversation("c"), "c")
-    items = transcript._render_items([msgspec.structs.replace(each, created_at=AT) for each in said], context)
-    coloured = ["k-m" in item.html for item in items]
-    assert coloured[-1], "a page opens at its end"
-    assert not coloured[0]
-    assert sum(coloured) < 30
-    assert parse(items[0].html).all("code")[0].text == "x = [1, 'a', None]\n" * 50
-    markup.html_cache.clear()
-
-
 def test_the_content_of_a_message_is_in_its_fragment() -> None:
     message = made([{"type": "text", "text": "**hello**"}], format="parts")
-    desk = content.RenderContext({}, "c", content.MOST, highlight.Painter())
+    desk = content.RenderContext({}, "c", content.MOST)
     html = fragments.message(
         message, content.Speaker("A", "agent"), content.blocks_of(message, read(message), {}, desk), (), "c"
     )

@@ -11,7 +11,7 @@ MODULES = {
     "cli": ("cyclopts", "rich"),
     "server": (
         *("cyclopts", "rich", "starlette", "uvicorn", "anyio", "prometheus_client", "websockets"),
-        *("jinja2", "nh3", "pygments", "pyromark"),
+        *("jinja2", "nh3", "pyromark"),
     ),
     "mcp": ("mcp",),
     "postgres": ("asyncpg",),

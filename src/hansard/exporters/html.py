@@ -11,7 +11,6 @@ import re
 from collections.abc import AsyncIterator, Callable
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hansard.errors import Unsupported
 from hansard.exporters import people
@@ -19,9 +18,6 @@ from hansard.exporters.exporter import ExportedConversation
 from hansard.exporters.report import ExportReport
 from hansard.formats import parts
 from hansard.model import Message
-
-if TYPE_CHECKING:
-    from hansard.rendering.highlight import Painter
 
 _PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
@@ -41,7 +37,7 @@ STYLE</style>
 """
 _END = "</body>\n</html>\n"
 
-Render = Callable[[str, "Painter | None"], str]
+Render = Callable[[str], str]
 
 
 class Html:
@@ -52,11 +48,10 @@ class Html:
     async def write(
         self, conversations: AsyncIterator[ExportedConversation], report: ExportReport
     ) -> AsyncIterator[bytes]:
-        render, new_painter = _renderer()
+        page = _Page(_renderer())
         style = Path(__file__).with_name("page.css").read_text("utf-8")
         yield _BEGIN.replace("POLICY", _POLICY).replace("STYLE", style).encode()
         async for each in conversations:
-            page = _Page(render, new_painter())
             yield _bytes(page.head(each))
             count = 0
             async for message in each.line():
@@ -68,15 +63,14 @@ class Html:
         yield _END.encode()
 
 
-def _renderer() -> tuple[Render, Callable[[], Painter]]:
+def _renderer() -> Render:
     try:
-        from hansard.rendering.highlight import Painter
         from hansard.rendering.markdown import render
     except ImportError as error:
         raise Unsupported(
             "the export as HTML needs an extra: pip install 'hansard[server]'", capability="html"
         ) from error
-    return render, Painter
+    return render
 
 
 def _bytes(text: str) -> bytes:
@@ -84,9 +78,8 @@ def _bytes(text: str) -> bytes:
 
 
 class _Page:
-    def __init__(self, render: Render, painter: Painter) -> None:
+    def __init__(self, render: Render) -> None:
         self._render = render
-        self._painter = painter
 
     def head(self, given: ExportedConversation) -> str:
         facts = "".join(
@@ -104,9 +97,9 @@ class _Page:
     def _part(self, part: parts.AnyPart) -> str:
         match part:
             case parts.Text() | parts.Refusal():
-                return self._render(part.text, self._painter) if part.text.strip() else ""
+                return self._render(part.text) if part.text.strip() else ""
             case parts.Reasoning():
-                return _folded("Reasoning", self._render(part.text, self._painter)) if part.text.strip() else ""
+                return _folded("Reasoning", self._render(part.text)) if part.text.strip() else ""
             case parts.ToolCall():
                 return _folded(f"Call of {part.name}", _code(people.pretty(part.arguments)))
             case parts.ToolResult():

@@ -18,8 +18,7 @@ import nh3
 import pyromark
 from pyromark import Options
 
-from hansard.rendering import maths
-from hansard.rendering.highlight import Painter
+from hansard.rendering import highlight, maths
 
 MOST = 20_000
 """Characters that are rendered as Markdown; longer texts are shown as plain text."""
@@ -77,8 +76,8 @@ _rewritten = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\xa0]").search
 """Finds characters that the sanitizer replaces, such as no-break spaces and control characters."""
 
 
-def render(text: str, painter: Painter | None = None) -> str:
-    """Returns the text as HTML. Texts of one page share a painter, and so its time limit."""
+def render(text: str) -> str:
+    """Returns the text as HTML."""
     if len(text) > MOST:
         return plain(text)
     if _WORDS.fullmatch(text) and "_" not in text and "://" not in text:
@@ -87,7 +86,7 @@ def render(text: str, painter: Painter | None = None) -> str:
     whole = whole.replace(_LESS, "\ufffd")
     if "<" in whole:
         whole = _TAG.sub(_LESS, whole)
-    writer = _HtmlWriter(painter or Painter())
+    writer = _HtmlWriter()
     if not writer.write(pyromark.events(whole, options=_OPTIONS)):
         return plain(text)
     html = "".join(writer.pieces)
@@ -138,14 +137,13 @@ class _HtmlWriter:
     style sheet sets the direction of paragraphs.
     """
 
-    def __init__(self, painter: Painter) -> None:
+    def __init__(self) -> None:
         self.pieces: list[str] = []
         self.has_foreign_html = False
         """Whether there is more than constant tags and escaped text: attributes from the text, or formulas."""
         self._code: list[str] | None = None
         """The lines of the current code block; None outside of one."""
         self._language = ""
-        self._painter = painter
         self._links = 0
         """Number of open links and images, which are not nested in the output."""
         self._words = 0
@@ -228,7 +226,7 @@ class _HtmlWriter:
                 return "</ol>\n" if more else "</ul>\n"
             case "CodeBlock":
                 text, self._code = "".join(self._code or ()), None
-                return f'<pre class="code"><code>{self._painter.code(text, self._language)}</code></pre>\n'
+                return f'<pre class="code"><code>{highlight.code(text, self._language)}</code></pre>\n'
             case "Link" | "Image":
                 self._links -= 1
                 is_blank = not any(self.pieces[self._words + 1 :])

@@ -98,7 +98,6 @@ class RenderContext(Struct, frozen=True):
     """Link to the conversation."""
     most: int
     """Limit for the characters of one block."""
-    painter: highlight.Painter
 
 
 def blocks_of(message: Message, reading: Reading, results: Results, context: RenderContext) -> list[ContentBlock]:
@@ -162,9 +161,7 @@ class _BlockWriter:
 
     def _text(self, kind: str, text: str) -> ContentBlock:
         shown = text[: self._context.most]
-        return ContentBlock(
-            kind=kind, html=markdown.render(shown, self._context.painter), is_cut=len(text) > len(shown)
-        )
+        return ContentBlock(kind=kind, html=markdown.render(shown), is_cut=len(text) > len(shown))
 
     def _json(self, kind: str, value: Any, **more: Any) -> ContentBlock:
         text = value if isinstance(value, str) else pretty(value)

@@ -14,7 +14,6 @@ from hansard.executor import run_in_thread
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.rendering import markdown
-from hansard.rendering.highlight import Painter
 from hansard.server.web import content, fragments, markup, turns
 
 _HEAVY = 60_000
@@ -68,14 +67,12 @@ def _render_items(messages: Sequence[Message], context: TranscriptContext) -> li
     shown: list[TranscriptItem] = []
     day: date | None = None
     seen = [message for message in messages if message.seq not in pairs.inside]
-    painter = Painter()
-    covered = _summaries_by_end(seen, context.summaries, messages[-1].seq if messages else 0, painter)
-    # Newest first: pages open at their end, and highlighting may run out of time.
-    made = [_html(message, context, pairs, painter) for message in reversed(seen)]
+    covered = _summaries_by_end(seen, context.summaries, messages[-1].seq if messages else 0)
     ends = _timelines_by_end(messages, seen)
-    for message, html in zip(seen, reversed(made), strict=True):
+    for message in seen:
         at = message.created_at.date()
         turn = ends.get(message.seq, _NOTHING)
+        html = _html(message, context, pairs)
         shown.append(TranscriptItem(html, at, at != day, covered.get(message.seq, []), turn))
         day = at
     return shown
@@ -101,7 +98,7 @@ def _join_items(shown: Iterable[TranscriptItem]) -> Markup:
 
 
 def render_message(message: Message, context: TranscriptContext) -> Markup:
-    return _html(message, context, _pair([message], context.neighbours), Painter())
+    return _html(message, context, _pair([message], context.neighbours))
 
 
 def unpaired_tools(messages: Iterable[Message]) -> formats.ToolLinks:
@@ -172,7 +169,7 @@ def _tool_name(caller: Message, id: str) -> str:
     return next((part.name for part in calls if part.id == id), "call")
 
 
-def _html(message: Message, context: TranscriptContext, pairs: RenderedToolPairs, painter: Painter) -> Markup:
+def _html(message: Message, context: TranscriptContext, pairs: RenderedToolPairs) -> Markup:
     links = formats.tool_links(message)
     answers = [pairs.results[id][1] for id in links.calls if id in pairs.results]
     counterparts = _counterparts(message, links, pairs) if links.calls or links.results else {}
@@ -180,7 +177,7 @@ def _html(message: Message, context: TranscriptContext, pairs: RenderedToolPairs
     left_at = [each.id for each in context.branches if each.from_seq == message.seq]
 
     def write() -> str:
-        render_context = content.RenderContext(counterparts, context.base, context.most, painter)
+        render_context = content.RenderContext(counterparts, context.base, context.most)
         blocks = content.blocks_of(message, formats.read(message), pairs.results, render_context)
         return fragments.message(message, content.speaker_of(message, conversation), blocks, left_at, context.base)
 
@@ -189,9 +186,7 @@ def _html(message: Message, context: TranscriptContext, pairs: RenderedToolPairs
     return markup.cached(shown, write)
 
 
-def _summaries_by_end(
-    messages: Sequence[Message], summaries: Iterable[Summary], end: int, painter: Painter
-) -> dict[int, list[Markup]]:
+def _summaries_by_end(messages: Sequence[Message], summaries: Iterable[Summary], end: int) -> dict[int, list[Markup]]:
     """Returns summaries by the seq of the last shown message that they cover."""
     found: dict[int, list[Markup]] = {}
     if not messages:
@@ -200,7 +195,7 @@ def _summaries_by_end(
         if summary.to_seq < messages[0].seq or summary.to_seq > end:
             continue
         last = max(each.seq for each in messages if each.seq <= summary.to_seq)
-        text = Markup(markdown.render(summary.text[: content.MOST], painter))
+        text = Markup(markdown.render(summary.text[: content.MOST]))
         html = Markup(markup.render("summary.html", summary=summary, text=text))
         found.setdefault(last, []).append(html)
     return found
