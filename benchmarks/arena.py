@@ -33,6 +33,8 @@ class Options:
     """The folder for the files of all contenders; None for the system's temporary folder."""
     sizes: tuple[int, ...] = ()
     """How many messages the stores of `growth` have, the smallest first; none for the usual sizes."""
+    keep: bool = False
+    """Whether the stores of `growth` stay, for the next run."""
 
 
 class Arena:
@@ -62,6 +64,13 @@ class Arena:
     def place(self) -> tuple[Path, str]:
         """Returns a new path, and the URL of our store there."""
         path = Path(tempfile.mkdtemp(dir=self.folder)) / "store"
+        return path, self.options.url.format(path=path)
+
+    def kept(self, name: str) -> tuple[Path, str]:
+        """Returns the path of a store that stays when the run ends, and its URL."""
+        if self.options.folder is None:
+            raise NotAvailable("needs a --folder for the stores that are kept")
+        path = Path(self.options.folder) / name
         return path, self.options.url.format(path=path)
 
     def discard(self, place: tuple[Path, str]) -> None:

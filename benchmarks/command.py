@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.page:
         arguments.page.write_text(table.page(), encoding="utf-8")
         return 0
-    options = Options(quick=arguments.quick, url=arguments.url, folder=arguments.folder, sizes=arguments.sizes)
+    options = Options(arguments.quick, arguments.url, arguments.folder, arguments.sizes, arguments.keep)
     roster = Roster(with_peers=arguments.peers, engine=engine_of(options.url))
     report = run(arguments.scenarios or list(SCENARIOS), options, roster)
     print(f"\n{table.text(report)}")
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--sizes", type=_sizes, default=(), metavar="N,N", help="the messages in the stores of `growth`, smallest first"
     )
+    add("--keep", action="store_true", help="keep the stores of `growth`; a run that was stopped goes on with them")
     add("--table", type=Path, metavar="FILE", help="only print the table of that result, as Markdown")
     add("--page", type=Path, metavar="PAGE", help="only write the page of all results that are kept")
     return parser

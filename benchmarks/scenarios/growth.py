@@ -17,7 +17,8 @@ from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
 from benchmarks.measure import TimedContender, by_turns, check
 from benchmarks.report import Comparison, Judge
-from benchmarks.scenarios.growth_store import CONVERSATIONS, EACH, GrownStore, grown, processor_time
+from benchmarks.scenarios.growth_places import opened, processor_time
+from benchmarks.scenarios.growth_store import CONVERSATIONS, EACH, GrownStore, grown
 from benchmarks.scenarios.search_corpus import WORDS
 
 TITLE = "growth"
@@ -61,9 +62,19 @@ def search(word: str, order: str, *, own: bool = False) -> Callable[[GrownStore,
 
 
 async def erase(grown: GrownStore, number: int) -> None:
-    # From the end: the reads use the first users.
-    receipt = await grown.store.erase_user(grown.user(grown.users - 1 - number))
+    receipt = await grown.store.erase_user(grown.last_user)
     check(receipt.messages >= CONVERSATIONS * EACH, f"{receipt.messages} messages of a user were erased")
+
+
+async def find_user_to_erase(grown: GrownStore) -> None:
+    """Skips those whom an earlier call has erased."""
+    while not (await grown.store.list_conversations(user_id=grown.last_user, limit=1)).items:
+        grown.erased += 1
+
+
+async def statistics(grown: GrownStore, number: int) -> None:
+    found = await grown.store.stats()
+    check(found.messages > grown.messages // 2, f"{found.messages} messages")
 
 
 CALLS = (
@@ -74,8 +85,9 @@ CALLS = (
     MeasuredCall("search newest, common word", search(WORDS["common"], "newest"), 3.0),
     MeasuredCall("search newest, common word of a user", search(WORDS["common"], "newest", own=True), 3.0),
     MeasuredCall("search best, rare word", search(WORDS["rare"], "relevance"), None, 2, 5),
+    MeasuredCall("statistics", statistics, None, 1, 5),
     MeasuredCall("append", append, 1.3),
-    MeasuredCall("erase of one user", erase, 2.0, 1, 5),
+    MeasuredCall("erase of one user", erase, 2.0, 1, 10),
 )
 
 
@@ -83,23 +95,28 @@ def run(arena: Arena) -> Iterator[Comparison]:
     sizes = arena.options.sizes or (arena.size(SMALL, quick=10_000), arena.size(LARGE, quick=20_000))
     if len(sizes) < 2 or any(size % (200 * EACH) for size in sizes):
         raise NotAvailable(f"needs two sizes or more, each a multiple of {200 * EACH:,}")
-    stores: list[GrownStore] = []
-    try:
-        for size in sizes:
-            print(f"building {size:,} messages", file=sys.stderr, flush=True)
-            stores.append(arena.run_async(grown(arena, size)))
+    with opened(arena) as place:
+        stores: list[GrownStore] = []
+        try:
+            for size in sizes:
+                print(f"building {size:,} messages", file=sys.stderr, flush=True)
+                stores.append(arena.run_async(grown(place, size)))
+            yield from calls(arena, stores)
+            yield from in_processes(arena, stores)
+            yield from backups(arena, stores)
+        finally:
+            for each in stores:
+                arena.run_async(each.store.close())
         yield from compared(arena, "bytes a message", None, "B", {each: [_bytes(arena, each)] for each in stores})
-        for call in CALLS:
-            print(call.name, file=sys.stderr, flush=True)
-            series = by_turns(
-                [TimedContender(each.title, partial(_portion, arena, each, call), call.rounds) for each in stores]
-            )
-            yield from compared(arena, call.name, call.at_most, "us", {each: series[each.title] for each in stores})
-        yield from in_processes(arena, stores)
-        yield from backups(arena, stores)
-    finally:
-        for each in stores:
-            arena.run_async(each.close())
+
+
+def calls(arena: Arena, stores: list[GrownStore]) -> Iterator[Comparison]:
+    for call in CALLS:
+        print(call.name, file=sys.stderr, flush=True)
+        series = by_turns(
+            [TimedContender(each.title, partial(_portion, arena, each, call), call.rounds) for each in stores]
+        )
+        yield from compared(arena, call.name, call.at_most, "us", {each: series[each.title] for each in stores})
 
 
 def compared(
@@ -114,7 +131,9 @@ def compared(
 
 def _portion(arena: Arena, grown: GrownStore, call: MeasuredCall, round: int) -> float:
     async def portion() -> float:
-        pids = await grown.pids()
+        if call.run is erase:
+            await find_user_to_erase(grown)
+        pids = await grown.place.pids()
         begin = processor_time(pids)
         for number in range(round * call.calls, (round + 1) * call.calls):
             await call.run(grown, number)
@@ -127,7 +146,7 @@ def _portion(arena: Arena, grown: GrownStore, call: MeasuredCall, round: int) ->
 
 
 def _bytes(arena: Arena, grown: GrownStore) -> float:
-    return arena.run_async(grown.bytes()) / grown.messages
+    return arena.run_async(grown.place.bytes(grown.messages)) / grown.messages
 
 
 # What a process of its own needs

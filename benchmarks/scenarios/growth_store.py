@@ -1,23 +1,15 @@
-"""The stores of `growth`: the same conversations and users, only more of them, and what their calls cost.
-
-A server's work counts as well: the processor time of its processes is read from `/proc`, so it must run on this
-machine.
-"""
+"""The stores of `growth`: the same conversations and users, only more of them."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import os
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import cast
 
-from benchmarks.arena import Arena
-from benchmarks.contenders import NotAvailable
-from benchmarks.scenarios.search_corpus import latin
+from benchmarks.scenarios.growth_places import Place
+from benchmarks.scenarios.search_corpus import EVERY, WORDS, latin
 from hansard import Message, Store, connect
 from hansard.contract.backend import Indexed
 
@@ -25,19 +17,41 @@ EACH = 50
 """Messages in a conversation."""
 CONVERSATIONS = 10
 """Conversations of a user."""
+_BLOCK = 20_000
+"""Conversations over which those of a user are spread, in a store that has so many."""
 _TASKS = 64
+_PHRASES = 10_000
+_IS_FILLED = (("growth",), "filled")
+"""The record of a kept store that is complete. Later runs erase some of its users."""
+_FIRST = datetime(2024, 1, 1, tzinfo=UTC)
+_SECONDS = 7
+"""Between two messages."""
+
+
+@cache
+def _phrases() -> list[str]:
+    """Returns phrases of six words, with frequencies like those of a language."""
+    words = " ".join(map(latin, range(_PHRASES * 6 // 30))).split()
+    ordinary = [word for word in words if word not in WORDS.values()]
+    return [" ".join(ordinary[at : at + 6]) for at in range(0, len(ordinary) - 5, 6)]
+
+
+def text(number: int) -> str:
+    """Returns about 30 words. Ten million texts are needed, and choosing words takes longer than storing them."""
+    phrases = _phrases()
+    chosen = number * 0x9E3779B97F4A7C15 & (1 << 64) - 1
+    picked = [phrases[(chosen >> shift) % len(phrases)] for shift in (0, 12, 24, 36, 48)]
+    return " ".join([*picked, *(word for word, every in EVERY.items() if number % every == 0)])
 
 
 @dataclass(slots=True, eq=False)
 class GrownStore:
     messages: int
     url: str
-    file: Path | None
-    """The file of a store that has one."""
     store: Store
-    server: Any = None
-    """A connection to the server of a store that has one."""
-    schema: str = ""
+    place: Place
+    erased: int = 0
+    """Users that were erased, from the last one."""
 
     @property
     def title(self) -> str:
@@ -58,66 +72,54 @@ class GrownStore:
     def user(self, number: int) -> str:
         return f"u{number % self.users}"
 
-    async def pids(self) -> Sequence[int]:
-        """Returns the processes of the server that work for this program."""
-        if self.server is None:
-            return ()
-        found = await self.server.fetch("SELECT pid FROM pg_stat_activity WHERE application_name = 'hansard'")
-        return [row[0] for row in found]
+    def owner(self, number: int) -> str:
+        """Returns the user of a conversation."""
+        block = min(self.conversations, _BLOCK)
+        users = block // CONVERSATIONS
+        return f"u{number // block * users + number % users}"
 
-    async def bytes(self) -> int:
-        if self.file is not None:
-            return self.file.stat().st_size
-        of_schema = f"relkind = 'r' AND relnamespace = '{self.schema}'::regnamespace"
-        return int(
-            await self.server.fetchval(f"SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE {of_schema}")
-        )
+    @property
+    def last_user(self) -> str:
+        """The reads use the first users, so that others can be erased."""
+        return f"u{self.users - 1 - self.erased}"
 
     async def index(self) -> None:
         await cast(Indexed, self.store.backend).catch_up()
 
-    async def close(self) -> None:
-        await self.store.close()
-        if self.server is not None:
-            await self.server.execute(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")
-            await self.server.close()
 
-
-async def grown(arena: Arena, messages: int) -> GrownStore:
-    """Builds a store of that size, with its index."""
-    made = await _opened(arena, messages)
-    numbers = range(made.conversations)
-    for first in range(0, len(numbers), _TASKS):
-        await asyncio.gather(*(_talk(made, number) for number in numbers[first : first + _TASKS]))
+async def grown(place: Place, messages: int) -> GrownStore:
+    """Builds a store of that size, with its index. Continues with one that was kept."""
+    made = GrownStore(messages, place.url(messages), await connect(place.url(messages)), place)
+    for first in range(await _filled(made), made.conversations, _TASKS):
+        numbers = range(first, min(first + _TASKS, made.conversations))
+        await asyncio.gather(*(_talk(made, number) for number in numbers))
+    await made.store.records.put(*_IS_FILLED, True)
     await made.index()
-    if made.server is not None:
-        for table in ("conversations", "messages", "search", "search_queue"):
-            await made.server.execute(f"VACUUM ANALYZE {made.schema}.{table}", timeout=3600)
+    await place.tidy(messages)
     return made
 
 
+async def _filled(made: GrownStore) -> int:
+    """Returns how many conversations a kept store has. Those that were written together are completed.
+
+    The last ones are found by halving.
+    """
+    if await made.store.records.get(*_IS_FILLED):
+        return made.conversations
+    first, above = 0, made.conversations + 1
+    while above - first > 1:
+        middle = (first + above) // 2
+        here = await made.store.get_conversation(f"c{middle - 1}")
+        first, above = (middle, above) if here else (first, middle)
+    for number in range(max(0, first - _TASKS), min(first + _TASKS, made.conversations)):
+        if await made.store.get_conversation(f"c{number}") is None:
+            await _talk(made, number)
+    return first + _TASKS if first else 0
+
+
 async def _talk(made: GrownStore, number: int) -> None:
-    said = [Message("user", latin(at)) for at in range(number * EACH, (number + 1) * EACH)]
-    await made.store.append(f"c{number}", said, user_id=made.user(number))
-
-
-async def _opened(arena: Arena, messages: int) -> GrownStore:
-    engine = arena.roster.engine
-    if engine == "sqlite":
-        path, url = arena.place()
-        return GrownStore(messages, url, path.with_suffix(".db"), await connect(url))
-    if engine != "postgresql":
-        raise NotAvailable("measured on sqlite and postgresql")
-    server = await importlib.import_module("asyncpg").connect(arena.options.url)
-    schema = f"growth_{os.getpid()}_{messages}"
-    url = f"{arena.options.url}{'&' if '?' in arena.options.url else '?'}schema={schema}"
-    return GrownStore(messages, url, None, await connect(url), server, schema)
-
-
-def processor_time(pids: Sequence[int]) -> float:
-    """Returns microseconds of this process, with all its threads, and of these processes."""
-    try:
-        others = sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids)
-    except OSError as error:
-        raise NotAvailable("needs a server on this machine, whose processor time can be read") from error
-    return time.process_time() * 1e6 + others / 1e3
+    said = [
+        Message("user", text(at), created_at=_FIRST + timedelta(seconds=at * _SECONDS))
+        for at in range(number * EACH, (number + 1) * EACH)
+    ]
+    await made.store.append(f"c{number}", said, user_id=made.owner(number))

@@ -32,7 +32,8 @@ KEPT = Path("build/w6")
 _RECIPE = 1
 """Must be increased when the built stores change."""
 WORDS = {"rare": "zanzibar", "1 %": "lighthouse", "common": "river"}
-_EVERY = {"zanzibar": 5_000, "lighthouse": 100, "river": 2}
+EVERY = {"zanzibar": 5_000, "lighthouse": 100, "river": 2}
+"""A word is in one message of so many."""
 _BATCH = 100
 _FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 _SECONDS = 7
@@ -54,7 +55,7 @@ def latin(number: int) -> str:
     words, weights = _vocabulary()
     chance = random.Random(number)
     text = chance.choices(words, cum_weights=weights, k=30)
-    for word, every in _EVERY.items():
+    for word, every in EVERY.items():
         if number % every == 0:
             text[chance.randrange(len(text))] = word
     return " ".join(text)
