@@ -137,9 +137,13 @@ def test_a_very_long_conversation(url: str, monkeypatch: pytest.MonkeyPatch) -> 
             last = await store.get_messages("c", last=4)
             assert [message.text for message in last] == [f"text {LENGTH - each}" for each in (4, 3, 2, 1)]
             assert counts == {"read_head": 1}
+            await store.append_message("c", "user", f"text {LENGTH}", id=f"m{LENGTH}")
+            counts.clear()
+            await store.append_message("c", "user", "the last")
+            assert counts == {"swap": 1}
             assert (await store.get_message("c", "m1")).text == "text 1"
             ids = [message.id async for message in store.iter_messages("c")]
-            assert ids == [f"m{number}" for number in range(LENGTH)]
+            assert ids[:-1] == [f"m{number}" for number in range(LENGTH + 1)]
 
     asyncio.run(run())
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from datetime import datetime
 
 from hansard.backends.cassandra import uploads
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.rows import BlobHeader
 from hansard.backends.shared import documents
+from hansard.contract.types import Context
 from hansard.errors import HansardError, TimedOut
+from hansard.model import to_micros
 
 _PATIENCE = 30.0
 _SOME = 1000
@@ -44,13 +47,21 @@ class BlobTable:
             if (await self._load(tenant, sha256))[1] == stamp:
                 return None
 
+    async def get_many(self, context: Context, digests: Sequence[str]) -> dict[str, bytes]:
+        """One after another: each may be large."""
+        found = {each: await self.get(context.tenant, each) for each in dict.fromkeys(digests)}
+        return {sha256: data for sha256, data in found.items() if data is not None}
+
     async def size(self, tenant: str, sha256: str) -> int | None:
         blob, _, _ = await self._load(tenant, sha256)
         return None if blob is None or blob.gone_by is not None else blob.size
 
-    async def keep(self, tenant: str, sha256: str, data: bytes, keep_until: int) -> None:
+    async def put(self, context: Context, sha256: str, data: bytes, keep_until: datetime) -> None:
         """Keeps the blob until then, whether or not a message refers to it."""
-        await self._change(tenant, sha256, data, keep_until, [])
+        until = to_micros(keep_until)
+        await self._catalog.add("tenant", "", context.tenant)
+        await self._catalog.put_due(context.tenant, until, "blob", sha256, time.time_ns() // 1000)
+        await self._change(context.tenant, sha256, data, until, [])
 
     async def refer(self, tenant: str, sha256: str, references: Sequence[str], data: bytes | None) -> None:
         """Adds references. Without data only to one that is there."""

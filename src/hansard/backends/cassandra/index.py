@@ -5,14 +5,8 @@ and none grows without a bound. Terms begin with a digest of the prefix and the 
 SAI over all partitions. A term is `=word`, or the first one (`1w`) or three (`3wor`) characters of words, for prefixes.
 
 Appends do not touch the index. The head of a conversation says up to which seq its messages are indexed, and the table
-`unindexed` names the conversations with others. A search reads those messages, or indexes them if they are many:
-
-1. The head is swapped for one that *claims* the messages: they may have rows from now on.
-2. The rows are put, with the number of that swap as their time.
-3. The head is swapped for one that says that they are indexed.
-
-Every write that changes or removes a claimed message also replaces or deletes its row, at a later time. So an indexer
-that is late, or dies, leaves nothing of a message that is gone.
+`unindexed` names the conversations with others. A search reads those messages, or indexes them if they are many, in the
+three steps of `heads.py`.
 """
 
 from __future__ import annotations
@@ -25,11 +19,11 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from hansard.analysis import GAP, VERSION, columns, searchable
-from hansard.backends.cassandra import effects, read, rows
+from hansard.backends.cassandra import effects, read
 from hansard.backends.cassandra.connection import Link, Statement
+from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.read import ConversationView, Name
-from hansard.backends.cassandra.rows import Head, IndexProgress
-from hansard.cache import Cache
+from hansard.backends.cassandra.rows import Head
 from hansard.contract.types import Row
 from hansard.executor import run_in_thread
 from hansard.model import Message, from_micros, to_micros
@@ -131,10 +125,9 @@ def owner_of(head: Head | None) -> str:
 
 
 class Indexer:
-    def __init__(self, link: Link, heads: Cache[Name, Head]) -> None:
+    def __init__(self, link: Link, heads: Heads) -> None:
         self._link = link
         self._heads = heads
-        """Those that this process remembers."""
 
     async def unindexed(self, tenant: str, owner: str | None) -> list[tuple[str, str]]:
         """Owner and id of the conversations that may be behind; None for all owners."""
@@ -203,45 +196,31 @@ class Indexer:
 
     async def _index_piece(self, name: Name, head: Head, found: Sequence[Row], upto: int) -> Head | None:
         """Returns the head that says so; None if another writer was faster."""
-        last = head.state.seq if head.state else 0
         if found:
             months = {month_of(to_micros(row.message.created_at)) for row in found}
             known = tuple(sorted({*head.index.months, *months}))
-            claimed = max(head.index.claimed, upto)
-            index = structs.replace(head.index, claimed=claimed, months=known)
-            claim = await self._swap(name, head, index)
-            if claim is None:
+            index = structs.replace(head.index, claimed=max(head.index.claimed, upto), months=known)
+            claimed = await self._heads.swap(name, head, structs.replace(head, index=index))
+            if claimed is None:
                 return None
-            await self._put(name, claim, found, months)
-            head = claim
-        index = structs.replace(head.index, upto=upto, version=VERSION)
-        index = structs.replace(index, is_listed=index.is_listed and upto < last)
-        finished = await self._swap(name, head, index) or await self._finish_later(name, head, upto)
+            await self._put(name, claimed, found, months)
+            head = claimed
+        claim = head
+
+        def end(now: Head) -> Head | None:
+            """Also after other writes: the claim still holds for what is left of its messages."""
+            is_same = (now.birth, now.era, owner_of(now)) == (claim.birth, claim.era, owner_of(claim))
+            if now.state is None or not is_same or (found and now.index.claimed < upto):
+                return None
+            done = max(upto, start_of(now))
+            is_listed = now.index.is_listed and done < now.state.seq
+            index = structs.replace(now.index, upto=done, version=VERSION, is_listed=is_listed)
+            return structs.replace(now, index=index)
+
+        finished = await self._heads.finish(name, claim, end)
         if finished is not None and not finished.index.is_listed:
             await unlist(self._link, name, owner_of(finished), finished.n)
         return finished
-
-    async def _finish_later(self, name: Name, claim: Head, upto: int) -> Head | None:
-        """Another writer has changed the conversation since the claim, which still holds for what is left of it."""
-        for _ in range(_TRIES):
-            head = await read.load(self._link, name)
-            if head is None or head.state is None or head.index.claimed < upto:
-                return None
-            if (head.birth, head.era, owner_of(head)) != (claim.birth, claim.era, owner_of(claim)):
-                return None
-            index = structs.replace(head.index, upto=max(upto, head.index.upto), version=VERSION)
-            index = structs.replace(index, is_listed=head.index.is_listed and index.upto < head.state.seq)
-            if found := await self._swap(name, head, index):
-                return found
-        return None
-
-    async def _swap(self, name: Name, head: Head, index: IndexProgress) -> Head | None:
-        n, recent = rows.following(head)
-        after = structs.replace(head, n=n, recent=recent, index=index)
-        self._heads.pop(name)
-        key = (self._link.prefix, *name)
-        swap: Statement = ("swap_head", (after.stamp, rows.encode_head(after), *key, head.stamp))
-        return after if await self._link.swap([swap]) else None
 
     async def _put(self, name: Name, claim: Head, found: Sequence[Row], months: Iterable[int]) -> None:
         prefix, tenant, owner = self._link.prefix, name[0], owner_of(claim)

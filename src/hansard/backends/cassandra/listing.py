@@ -10,11 +10,12 @@ import heapq
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from hansard import cursors, rules
+from hansard import cursors
 from hansard.backends.cassandra import effects, read, rows
 from hansard.backends.cassandra.connection import Link
 from hansard.backends.cassandra.effects import BUCKETS, Entry
 from hansard.backends.cassandra.rows import Head
+from hansard.backends.shared import lists
 from hansard.contract.types import Context, ConversationQuery
 from hansard.model import Conversation, to_micros
 
@@ -24,19 +25,8 @@ _FAR = 2**62
 
 
 async def list_conversations(link: Link, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-    found: list[Conversation] = []
-    skipped = 0
-    async with aclosing(walk(link, context, query, min(_PIECE, query.offset + query.limit + 1))) as walked:
-        async for head in walked:
-            if head.state is None or not rules.matches(head.state.conversation, query, context):
-                continue
-            if skipped < query.offset:
-                skipped += 1
-            elif len(found) == query.limit:
-                return found, True
-            else:
-                found.append(head.state.conversation)
-    return found, False
+    found = walk(link, context, query, min(_PIECE, query.offset + query.limit + 1))
+    return await lists.page_of_walk(found, lambda head: head.conversation, context, query)
 
 
 async def walk(

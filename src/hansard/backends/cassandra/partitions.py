@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import structs
 
@@ -16,6 +16,7 @@ from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.read import ConversationView
+from hansard.backends.cassandra.records import RecordTable
 from hansard.backends.cassandra.rows import Head
 from hansard.backends.cassandra.write import Write, WriteIntent
 from hansard.backends.shared import documents
@@ -27,18 +28,12 @@ _LINGER = 86_400
 Step = Coroutine[Any, Any, None]
 
 
-class Dropping(Protocol):
-    async def __call__(self, tenant: str, place: tuple[str, tuple[str, ...], str], birth: int) -> int:
-        """Deletes a record if it belongs to the conversation of this birth; returns how many went."""
-
-
 class CassandraPartitions:
-    def __init__(self, link: Link, blobs: BlobTable, catalog: NameCatalog) -> None:
+    def __init__(self, link: Link, blobs: BlobTable, catalog: NameCatalog, records: RecordTable) -> None:
         self._link = link
         self._blobs = blobs
         self._catalog = catalog
-        self.drop_record: Dropping
-        """Set by `RecordTable`."""
+        self._records = records
 
     # Before the commit
 
@@ -170,7 +165,7 @@ class CassandraPartitions:
         blobs = 0
         for sha256, references in effect.releases.items():
             blobs += await self._blobs.release(effect.tenant, sha256, references, effect.at, (id, n))
-        dropped = [await self.drop_record(effect.tenant, place, effect.birth) for place in effect.records]
+        dropped = [await self._records.drop_bound(effect.tenant, place, effect.birth) for place in effect.records]
         return RemovedCounts(blobs, sum(dropped))
 
     def _lists(self, id: str, n: int, effect: WriteEffects) -> list[Step]:

@@ -19,6 +19,7 @@ from hansard.backends.cassandra import read, rows, uploads
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Row, Statement
 from hansard.backends.cassandra.effects import Due
+from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.rows import CassandraRecord, Head
 from hansard.backends.shared import documents
 from hansard.contract.storage import RecordChange, RecordKey
@@ -51,8 +52,9 @@ class _Document(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RecordTable:
-    def __init__(self, link: Link, catalog: NameCatalog) -> None:
+    def __init__(self, link: Link, catalog: NameCatalog, heads: Heads) -> None:
         self._link = link
+        self._heads = heads
         self._catalog = catalog
         self._turns: dict[tuple[str, str], asyncio.Lock] = {}
 
@@ -230,18 +232,14 @@ class RecordTable:
         name = (tenant, change.record.conversation_id)
         doc = documents.encode([owner, *change.key])
         place = (rows.BESIDE, rows.TIE, home.birth, 0, codec.sha256_of(doc))
-        while True:
-            key = (self._link.prefix, *name)
-            # The stamp changes, so that a concurrent deletion of the conversation reads its ties again.
-            n, recent = rows.following(home)
-            tied = msgspec.structs.replace(home, n=n, recent=recent)
-            swap: Statement = ("swap_head", (tied.stamp, rows.encode_head(tied), *key, home.stamp))
-            if await self._link.swap([swap, ("put_row", (*key, *place, doc))]):
-                return True
+        tie: Statement = ("put_row", (self._link.prefix, *name, *place, doc))
+        # The stamp changes, so that a concurrent deletion of the conversation reads its ties again.
+        while await self._heads.swap(name, home, home, [tie]) is None:
             now = await read.load(self._link, name)
             if now is None or now.birth != home.birth or now.state is None:
                 return False
             home = now
+        return True
 
     async def _statement(
         self,

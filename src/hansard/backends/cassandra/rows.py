@@ -36,7 +36,7 @@ from hansard import codec, rules
 from hansard.backends.shared import documents, lists
 from hansard.contract.types import ConversationState
 from hansard.errors import Corrupt
-from hansard.model import BlobRef, Message, Record, UsageRow, to_micros
+from hansard.model import BlobRef, Conversation, Message, Record, UsageRow, to_micros
 
 RowKey = tuple[int, int, int, int, str]
 """Era, kind, segment, seq, name."""
@@ -116,6 +116,13 @@ class Head(Struct, omit_defaults=True, frozen=True):
     """The highest number that a part has had."""
     overlaid: bool = False
     """Part 0 has rows of messages that are in other parts: those that were changed or removed since."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """Of a head that has one."""
+        if self.state is None:
+            raise LookupError("the conversation was deleted")
+        return self.state.conversation
 
     @property
     def sealed(self) -> int:
@@ -232,6 +239,11 @@ def encode_head(head: Head) -> bytes:
     """Compressed if it is large: many branches repeat each other's paths."""
     data = documents.encode(head)
     return data if len(data) < _LARGE_HEAD else _COMPRESSED + zlib.compress(data, 1)
+
+
+def swap_of(key: tuple[str, str, str], before: Head, after: Head) -> tuple[str, tuple[Any, ...]]:
+    """The statement that replaces a head, unless another writer has."""
+    return "swap_head", (after.stamp, encode_head(after), *key, before.stamp)
 
 
 def decode_head(data: bytes, where: str) -> Head:

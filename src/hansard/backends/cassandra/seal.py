@@ -1,15 +1,10 @@
 """Parts: the older messages of a long conversation move to partitions of their own, so that none grows without a bound.
 
 Part 0 has the head and the newest messages, so an append is one batch in it, and a tail one read. When it has `PART`
-messages more than it keeps, a writer moves the oldest to a new part:
+messages more than it keeps, a writer moves the oldest to a new part, in the three steps of `heads.py`. The last step
+also deletes them from part 0. It fails if anything was changed or removed since the claim; then all begins again.
 
-1. The head is swapped for one that *claims* the part: it may have rows of these messages from now on.
-2. The rows are copied, with the number of that swap as their time.
-3. One batch deletes them from part 0 and swaps the head for one that says that the part has them. It does so only if
-   nothing was changed or removed since step 1; otherwise it begins again.
-
-A message in a part is changed or removed by a row in part 0 that hides that of the part. The row of the part is deleted
-afterwards, at a later time than the copy. So a writer that is late, or dies, leaves nothing of a message that is gone.
+A message in a part is changed or removed by a row in part 0 that hides that of the part, which is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -20,10 +15,10 @@ from msgspec import structs
 
 from hansard.backends.cassandra import read, rows
 from hansard.backends.cassandra.connection import Link, Row, Statement
+from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.read import ConversationView, Name
 from hansard.backends.cassandra.rows import Head, SealedPart
 from hansard.backends.shared import documents, message_walk
-from hansard.cache import Cache
 
 PART = 2000
 """Messages of a part, by their seq."""
@@ -49,10 +44,9 @@ async def delete_part(link: Link, name: Name, part: int, n: int) -> None:
 
 
 class Sealer:
-    def __init__(self, link: Link, heads: Cache[Name, Head]) -> None:
+    def __init__(self, link: Link, heads: Heads) -> None:
         self._link = link
         self._heads = heads
-        """Those that this process remembers."""
 
     async def seal(self, name: Name, head: Head) -> None:
         """Moves messages to parts, if there are many. Called after each write."""
@@ -70,22 +64,19 @@ class Sealer:
     async def _seal(self, name: Name, head: Head) -> Head | None:
         """Returns the head after it; None if another writer was faster."""
         part = head.claim or SealedPart(head.last_part + 1, head.sealed + PART)
-        claim = await self._swap(name, head, structs.replace(head, claim=part, last_part=part.number))
-        if claim is None or claim.state is None:
+        claim = await self._heads.swap(name, head, structs.replace(head, claim=part, last_part=part.number))
+        if claim is None:
             return None
         moved = await self._moved(name, claim)
         await self._copy(name, claim, moved)
-        for _ in range(_TRIES):
-            finished = structs.replace(
-                claim, parts=[*claim.parts, part], claim=None, overlaid=False, edits=claim.edits + 1
-            )
-            if done := await self._swap(name, claim, finished, self._deletions(name, claim, moved)):
-                return done
-            now = await read.load(self._link, name)
-            if now is None or (now.birth, now.era, now.edits) != (claim.birth, claim.era, claim.edits):
+
+        def end(head: Head) -> Head | None:
+            if (head.birth, head.era, head.edits) != (claim.birth, claim.era, claim.edits):
                 return None
-            claim = now
-        return None
+            parts = [*head.parts, part]
+            return structs.replace(head, parts=parts, claim=None, overlaid=False, edits=head.edits + 1)
+
+        return await self._heads.finish(name, claim, end, self._deletions(name, claim, moved))
 
     async def _moved(self, name: Name, claim: Head) -> list[Row]:
         """The rows of part 0 that belong to parts."""
@@ -138,14 +129,3 @@ class Sealer:
         messages = [row for row in moved if row[1] == rows.MESSAGE and row[6] != rows.REMOVED]
         ids = [rows.message_row(row, name[1]).id for row in messages]
         return [*found, *(("delete_row", (*key, claim.era, rows.ID, 0, 0, id)) for id in ids)]
-
-    async def _swap(self, name: Name, before: Head, after: Head, others: Iterable[Statement] = ()) -> Head | None:
-        n, recent = rows.following(before)
-        after = structs.replace(after, n=n, recent=recent)
-        self._heads.pop(name)
-        key = (self._link.prefix, *name)
-        swap: Statement = ("swap_head", (after.stamp, rows.encode_head(after), *key, before.stamp))
-        if not await self._link.swap([swap, *others]):
-            return None
-        self._heads.put(name, after)
-        return after

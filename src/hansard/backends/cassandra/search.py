@@ -8,8 +8,7 @@ expiry, agent, metadata) their heads tell.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hansard import rules
@@ -26,13 +25,13 @@ from hansard.analysis import (
     searchable,
 )
 from hansard.analysis.queries import Phrase
-from hansard.backends.cassandra import index, listing, read
+from hansard.backends.cassandra import index, read
 from hansard.backends.cassandra.connection import Row
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
-from hansard.contract.types import Context, ConversationQuery, MessageQuery, StoredBranch
+from hansard.contract.types import Context, MessageQuery, StoredBranch
 from hansard.executor import run_in_thread
-from hansard.model import NOT_YET, Message, to_micros
+from hansard.model import Message, to_micros
 
 if TYPE_CHECKING:
     from hansard.backends.cassandra.storage import CassandraStorage
@@ -45,7 +44,6 @@ _TAIL = 200
 _PIECE_BYTES = 4 << 20
 _AT_ONCE = 32
 ATTEMPTS = 3
-_EVERYTHING = ConversationQuery(archived=None, sort="updated_at", newest_first=False)
 
 
 class Entry(NamedTuple):
@@ -93,17 +91,11 @@ async def prepare(storage: CassandraStorage, tenant: str) -> None:
     """Indexes a tenant that no search has seen with these terms: its conversations may not be listed as unindexed."""
     if await storage.link.read("has_name", "search", tenant, 0, str(VERSION)):
         return
-    async for head in conversations(storage, tenant):
+    async for head in storage.heads_of(tenant):
         state = head.state
         if state is not None and index.start_of(head) < state.seq and not head.index.is_listed:
             await storage.indexer.index((tenant, state.conversation.id))
     await storage.catalog.add("search", tenant, str(VERSION))
-
-
-async def conversations(storage: CassandraStorage, tenant: str) -> AsyncIterator[Head]:
-    async with aclosing(listing.walk(storage.link, Context(tenant, NOT_YET), _EVERYTHING)) as walked:
-        async for head in walked:
-            yield head
 
 
 class IndexSearch:

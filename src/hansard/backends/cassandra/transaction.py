@@ -19,8 +19,9 @@ from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.changes import Change, Leaving, is_addition
 from hansard.backends.cassandra.connection import Link
 from hansard.backends.cassandra.effects import WriteEffects
+from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.partitions import CassandraPartitions
-from hansard.backends.cassandra.read import ConversationView, Name
+from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.records import RecordTable
 from hansard.backends.cassandra.rows import CassandraMessage, Head
 from hansard.backends.cassandra.seal import Sealer
@@ -30,7 +31,6 @@ from hansard.backends.shared import documents, message_walk, optimistic
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import RemovedCounts, Settling
 from hansard.backends.shared.signals import Signals
-from hansard.cache import Cache
 from hansard.contract.storage import Applied, Changes, Found, Operation, T, Wants
 from hansard.contract.types import Context, ConversationState
 from hansard.errors import Corrupt, HansardError, Unsupported
@@ -46,15 +46,16 @@ _LARGEST = 30_000
 class WriteRunner:
     """Runs operations, each in its turn."""
 
-    def __init__(self, link: Link, partitions: CassandraPartitions, records: RecordTable, blobs: BlobTable) -> None:
+    def __init__(
+        self, link: Link, heads: Heads, partitions: CassandraPartitions, records: RecordTable, blobs: BlobTable
+    ) -> None:
         self.link = link
+        self.heads = heads
         self.records = records
         self.blobs = blobs
         self.signals = Signals()
-        self.heads: Cache[Name, Head] = Cache(4096)
-        """Heads as this process has left them."""
         self.queues = Queues()
-        self.sealer = Sealer(link, self.heads)
+        self.sealer = Sealer(link, heads)
         self._partitions = partitions
         self._settling: Settling[Write, WriteEffects] = Settling(partitions, fence=partitions.fence)
 
@@ -89,20 +90,32 @@ class WriteRunner:
             turn.leave()
             queue.leave()
 
+    async def with_rest(self, context: Context, id: str, wants: Wants, found: Found) -> Found:
+        """Adds what is not among the messages of a conversation."""
+        if not (wants.tombstones or wants.blobs or wants.records):
+            return found
+        records = await self.records.get(context, wants.records)
+        return structs.replace(
+            found,
+            tombstones=await read.tombstones(self.link, (context.tenant, id), wants.tombstones),
+            blobs=await self.blobs.get_many(context, wants.blobs),
+            records={key: each for key, each in zip(wants.records, records, strict=True) if each},
+        )
+
     async def commit(self, write: Write) -> RemovedCounts | None:
         """Stores a write. Returns what it removed elsewhere, or None if it was not stored."""
         if len(write.rows) > _LARGEST:
             raise Unsupported(
                 f"one write may change {_LARGEST} rows at most: write less at once", capability="atomic_batch"
             )
-        self.heads.pop(write.name)
+        self.heads.forget(write.name)
         if write.is_plain:
             gone = RemovedCounts() if await self._partitions.swap(write) else None
         else:
             gone = await self._settling.commit(write)
         if gone is not None:
             self.queues.commits += 1
-            self.heads.put(write.name, write.head)
+            self.heads.remember(write.name, write.head)
             self.signals.notify(write.name)
             await self._seal(write)
         return gone
@@ -205,18 +218,7 @@ class CassandraTransaction:
                 await self._check()
                 raise
             self._known |= {(row.segment, row.seq): row for row in known}
-        if wants.tombstones:
-            buried = await read.tombstones(self._writer.link, self._name, wants.tombstones)
-            found = structs.replace(found, tombstones=buried)
-        if wants.blobs:
-            digests = dict.fromkeys(wants.blobs)
-            blobs = {each: await self._writer.blobs.get(self.context.tenant, each) for each in digests}
-            found = structs.replace(found, blobs={each: data for each, data in blobs.items() if data is not None})
-        if wants.records:
-            records = await self._writer.records.get(self.context, wants.records)
-            live = {key: each for key, each in zip(wants.records, records, strict=True) if each}
-            found = structs.replace(found, records=live)
-        return found
+        return await self._writer.with_rest(self.context, self.id, wants, found)
 
     async def _check(self) -> None:
         """What was read is of the moment of the state, or does not count."""

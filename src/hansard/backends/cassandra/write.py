@@ -100,10 +100,9 @@ class Write(Struct):
         return found
 
     def _head(self, key: tuple[str, str, str]) -> Statement:
-        doc, stamp = rows.encode_head(self.head), self.head.stamp
         if self.before is None:
-            return "create_head", (*key, stamp, doc)
-        return "swap_head", (stamp, doc, *key, self.before.stamp)
+            return "create_head", (*key, self.head.stamp, rows.encode_head(self.head))
+        return rows.swap_of(key, self.before, self.head)
 
     def _row(self, key: tuple[str, str, str], place: RowKey, cells: Cells | None) -> Statement:
         if cells is None:

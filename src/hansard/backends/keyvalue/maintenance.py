@@ -1,22 +1,19 @@
-"""Operations over tenants: list, measure, check, sweep, delete."""
+"""Operations over tenants: check, sweep, erase."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backends.keyvalue.keys import TENANTS, KeyValueKeys, time_key
+from hansard.backends.keyvalue.keys import KeyValueKeys, time_key
 from hansard.backends.shared import documents
-from hansard.contract.storage import Changes, Transaction
 from hansard.contract.types import Context, ConversationQuery, Swept
 from hansard.errors import HansardError
-from hansard.model import NOT_YET, Problem, Receipt, Stats
+from hansard.model import NOT_YET, Problem, Receipt
 
 if TYPE_CHECKING:
     from hansard.backends.keyvalue.storage import KeyValueStorage
@@ -25,50 +22,9 @@ _EVERYTHING = ConversationQuery(archived=None, sort="updated_at")
 _END = datetime.max.replace(tzinfo=UTC)
 
 
-async def tenants(storage: KeyValueStorage) -> list[str]:
-    """Returns every tenant that has any key."""
-    found = [await storage.functions.get(key) async for key in storage.functions.keys(TENANTS)]
-    return sorted(each[0].decode() for each in found if each is not None)
-
-
-async def holds_anything(storage: KeyValueStorage, tenant: str) -> bool:
-    keys = KeyValueKeys(tenant)
-    if await storage.functions.page(keys.blobs, "", 1) or await storage.records.owners(keys):
-        return True
-    async with aclosing(storage.walk(Context(tenant, NOT_YET), _EVERYTHING)) as walked:
-        async for _ in walked:
-            return True
-    return False
-
-
-async def list_tenants(storage: KeyValueStorage) -> list[str]:
-    return [tenant for tenant in await tenants(storage) if await holds_anything(storage, tenant)]
-
-
-async def stats(storage: KeyValueStorage, tenant: str | None) -> Stats:
-    total = Stats(backend=storage.capabilities.name)
-    active: Counter[str] = Counter()
-    for name in await tenants(storage) if tenant is None else [tenant]:
-        keys = KeyValueKeys(name)
-        found = [state.conversation async for state in storage.walk(Context(name, NOT_YET), _EVERYTHING)]
-        active.update(rules.active_days(found))
-        records = sum(count for _, count in await storage.records.owners(keys))
-        blobs = await storage.tenant_data.blob_keys(keys)
-        total = structs.replace(
-            total,
-            tenants=total.tenants + bool(found or records or blobs),
-            conversations=total.conversations + len(found),
-            messages=total.messages + sum(each.message_count for each in found),
-            records=total.records + records,
-            blobs=total.blobs + len(blobs),
-            blob_bytes=total.blob_bytes + sum(size for _, size in blobs),
-        )
-    return structs.replace(total, active=rules.newest_days(active))
-
-
 async def check(storage: KeyValueStorage, tenant: str | None) -> AsyncIterator[Problem | int]:
     looked = 0
-    for name in await tenants(storage) if tenant is None else [tenant]:
+    for name in await storage.tenants() if tenant is None else [tenant]:
         context = Context(name, NOT_YET)
         keys = KeyValueKeys(name)
         await storage.partitions.settle(keys)
@@ -109,31 +65,10 @@ async def _check(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
 # Removing
 
 
-async def drop(storage: KeyValueStorage, context: Context, id: str, *, if_expired: bool) -> Receipt:
-    """Removes a conversation without a tombstone."""
-
-    async def operation(tx: Transaction) -> Receipt:
-        state = tx.state
-        if state is None or (if_expired and rules.is_visible(state.conversation, context)):
-            return Receipt(at=context.now)
-        gone = await tx.apply(Changes(state=None, wipes="everything"))
-        return Receipt(
-            conversations=1,
-            messages=gone.messages,
-            branches=len(state.branches),
-            summaries=gone.summaries,
-            records=gone.records,
-            blobs=gone.blobs,
-            at=context.now,
-        )
-
-    return await storage.write(context, id, operation)
-
-
 async def sweep(storage: KeyValueStorage, context: Context, limit: int) -> Swept:
     swept = Swept(receipt=Receipt(at=context.now))
     left = limit
-    for tenant in await tenants(storage):
+    for tenant in await storage.tenants():
         keys = KeyValueKeys(tenant)
         await storage.partitions.settle(keys)
         page = await storage.functions.page(keys.due, "", left + 1)
@@ -158,7 +93,7 @@ async def _sweep(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
     value = await storage.functions.get(key)
     text = value[0] if value else b""
     if kind == "conversation" and text:
-        receipt += await drop(storage, context, text.decode(), if_expired=True)
+        receipt += await storage.drop(context, text.decode(), if_expired=True)
     elif kind == "record" and text:
         space, record = documents.decode(text, tuple[str, bytes], key)
         receipt += Receipt(records=await storage.records.drop_expired(context, space, record), at=context.now)
@@ -188,14 +123,8 @@ async def _drop_tenant_name(storage: KeyValueStorage, keys: KeyValueKeys) -> Non
         await storage.functions.put(keys.name, keys.tenant.encode(), None)
 
 
-async def delete_tenant(storage: KeyValueStorage, context: Context) -> Receipt:
+async def erase_rest(storage: KeyValueStorage, context: Context) -> Receipt:
     keys = KeyValueKeys(context.tenant)
-    total = Receipt(at=context.now)
-    # Repeat: a walk misses a conversation that another process moves meanwhile.
-    while ids := [state.conversation.id async for state in storage.walk(Context(keys.tenant, NOT_YET), _EVERYTHING)]:
-        for id in ids:
-            total += await drop(storage, context, id, if_expired=False)
-    await storage.partitions.settle(keys)
     records = 0
     for owner, _ in await storage.records.owners(keys):
         records += await storage.records.erase(context, owner)
@@ -205,4 +134,4 @@ async def delete_tenant(storage: KeyValueStorage, context: Context) -> Receipt:
     usage_rows = await storage.tenant_data.erase_usage(keys, None)
     async for key in storage.functions.keys(keys.tombstones):
         await storage.functions.delete(key)
-    return total + Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)
+    return Receipt(records=records, blobs=blobs, usage_rows=usage_rows, at=context.now)

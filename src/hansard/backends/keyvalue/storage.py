@@ -20,7 +20,7 @@ from hansard import rules
 from hansard.backends.keyvalue import keys as names
 from hansard.backends.keyvalue import maintenance
 from hansard.backends.keyvalue.functions import PAGE, Functions, KeyValue
-from hansard.backends.keyvalue.keys import KeyValueKeys
+from hansard.backends.keyvalue.keys import TENANTS, KeyValueKeys
 from hansard.backends.keyvalue.partitions import KeyValuePartitions
 from hansard.backends.keyvalue.read import StoredConversation
 from hansard.backends.keyvalue.records import KeyValueRecords, RecordSpace
@@ -28,7 +28,8 @@ from hansard.backends.keyvalue.tenant_data import TenantData
 from hansard.backends.keyvalue.transaction import KeyValueTransaction
 from hansard.backends.keyvalue.tree import MissingNode
 from hansard.backends.shared import documents, optimistic
-from hansard.backends.shared.lists import select_usage
+from hansard.backends.shared.lists import page_of_walk, select_usage
+from hansard.backends.shared.maintenance import TenantMaintenance
 from hansard.contract.backend import Capabilities, Durability
 from hansard.contract.storage import Found, Operation, RecordKey, T, Wants
 from hansard.contract.types import (
@@ -44,14 +45,15 @@ from hansard.contract.types import (
     Swept,
 )
 from hansard.errors import Corrupt
-from hansard.model import Conversation, Message, Problem, Receipt, Record, Stats, UsageRow
+from hansard.model import NOT_YET, Conversation, Message, Problem, Receipt, Record, UsageRow
 
 _PAGE_SIZE = 100
 """The largest number of listing entries read at once."""
 _POLL = 0.1
+_EVERYTHING = ConversationQuery(archived=None, sort="updated_at")
 
 
-class KeyValueStorage:
+class KeyValueStorage(TenantMaintenance):
     """`store` has the four functions of `KeyValue`; `durability` says what its `put` survives.
 
     `shared` says that several processes may use it. `in_threads` calls blocking functions in threads, so that they do
@@ -218,19 +220,9 @@ class KeyValueStorage:
         return anchor.state if anchor is not None and entry.endswith(f"/{anchor.listed}") else None
 
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
-        found: list[Conversation] = []
-        skipped = 0
-        async with aclosing(self.walk(context, query, min(_PAGE_SIZE, query.offset + query.limit + 1))) as walked:
-            async for state in walked:
-                if not rules.matches(state.conversation, query, context):
-                    continue
-                if skipped < query.offset:
-                    skipped += 1
-                elif len(found) == query.limit:
-                    return found, True
-                else:
-                    found.append(state.conversation)
-        return found, False
+        piece = min(_PAGE_SIZE, query.offset + query.limit + 1)
+        walk = self.walk(context, query, piece)
+        return await page_of_walk(walk, lambda state: state.conversation, context, query)
 
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         keys = KeyValueKeys(context.tenant)
@@ -298,14 +290,27 @@ class KeyValueStorage:
     async def sweep(self, context: Context, limit: int) -> Swept:
         return await maintenance.sweep(self, context, limit)
 
-    async def stats(self, tenant: str | None) -> Stats:
-        return await maintenance.stats(self, tenant)
-
     def check(self, tenant: str | None) -> AsyncIterator[Problem | int]:
         return maintenance.check(self, tenant)
 
-    async def list_tenants(self) -> list[str]:
-        return await maintenance.list_tenants(self)
+    async def tenants(self) -> list[str]:
+        found = [await self.functions.get(key) async for key in self.functions.keys(TENANTS)]
+        return sorted(each[0].decode() for each in found if each is not None)
 
-    async def delete_tenant(self, context: Context) -> Receipt:
-        return await maintenance.delete_tenant(self, context)
+    async def settle(self, tenant: str) -> None:
+        await self.partitions.settle(KeyValueKeys(tenant))
+
+    async def conversations(self, tenant: str) -> AsyncGenerator[tuple[Conversation, int], None]:
+        async with aclosing(self.walk(Context(tenant, NOT_YET), _EVERYTHING)) as walked:
+            async for state in walked:
+                yield state.conversation, 0
+
+    async def count_records(self, tenant: str) -> int:
+        return sum(count for _, count in await self.records.owners(KeyValueKeys(tenant)))
+
+    async def measure_blobs(self, tenant: str) -> tuple[int, int]:
+        found = await self.tenant_data.blob_keys(KeyValueKeys(tenant))
+        return len(found), sum(size for _, size in found)
+
+    async def erase_rest(self, context: Context) -> Receipt:
+        return await maintenance.erase_rest(self, context)

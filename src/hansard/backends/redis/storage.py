@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
@@ -98,18 +97,11 @@ class RedisStorage:
         return await read.read_rows(self._states, context, id, after_seq, limit, max_bytes)
 
     async def wait(self, context: Context, id: str, seen: int, timeout: float) -> int:
-        """Returns at once after a write of this process, and at the next poll after others'."""
-        name = (context.tenant, id)
-        signals = self._writer.signals
-        deadline = time.monotonic() + timeout
-        heard = await signals.wait(name, 0, 0)
-        while True:
-            entry = (await self._states.read(name)).entry
-            mark = entry.n if entry else 1
-            left = deadline - time.monotonic()
-            if mark != seen or left <= 0:
-                return mark
-            heard = await signals.wait(name, heard, min(_INTERVAL, left))
+        async def mark() -> int:
+            entry = (await self._states.read((context.tenant, id))).entry
+            return entry.n if entry else 1
+
+        return await self._writer.signals.poll((context.tenant, id), seen, timeout, _INTERVAL, mark)
 
     # Many conversations
 

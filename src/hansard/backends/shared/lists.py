@@ -5,7 +5,8 @@ For storages that read a whole conversation or a whole tenant at a time. Those t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import TypeVar
 
@@ -141,6 +142,29 @@ def page_of_conversations(
     found.sort(key=place, reverse=query.newest_first)
     end = query.offset + query.limit
     return found[query.offset : end], len(found) > end
+
+
+async def page_of_walk(
+    walk: AsyncGenerator[T, None],
+    conversation_of: Callable[[T], Conversation],
+    context: Context,
+    query: ConversationQuery,
+) -> tuple[list[Conversation], bool]:
+    """The same of a walk between the query's positions, in its order, which goes no further than it must."""
+    found: list[Conversation] = []
+    skipped = 0
+    async with aclosing(walk) as walked:
+        async for each in walked:
+            conversation = conversation_of(each)
+            if not rules.matches(conversation, query, context):
+                continue
+            if skipped < query.offset:
+                skipped += 1
+            elif len(found) == query.limit:
+                return found, True
+            else:
+                found.append(conversation)
+    return found, False
 
 
 def page_of_records(records: Iterable[Record], query: RecordQuery) -> tuple[list[Record], bool]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Hashable
+import time
+from collections.abc import Awaitable, Callable, Hashable
 
 
 class Signals:
@@ -50,3 +51,19 @@ class Signals:
             with self._lock:
                 self._waiters[key].discard(waiter)
         return self._marks[key]
+
+    async def poll(
+        self, key: Hashable, seen: int, timeout: float, interval: float, mark: Callable[[], Awaitable[int]]
+    ) -> int:
+        """Returns a conversation's mark once it differs from `seen`, or after `timeout` seconds.
+
+        `mark` reads it: at once after a write of this process, and at every interval for the writes of others.
+        """
+        deadline = time.monotonic() + timeout
+        heard = await self.wait(key, 0, 0)
+        while True:
+            found = await mark()
+            left = deadline - time.monotonic()
+            if found != seen or left <= 0:
+                return found
+            heard = await self.wait(key, heard, min(interval, left))
