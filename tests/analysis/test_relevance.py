@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from hansard.analysis import Clause, Position, Query, Terms, analyse, parse_query, relaxed, relevance
+from hansard.analysis import Clause, Position, Query, Terms, analyse, formula, one_word, parse_query, relaxed, relevance
 from hansard.analysis.relevance import Posting, ScoredKey
 from hansard.blocking import run_to_end
 
@@ -109,6 +109,22 @@ def test_skipping_changes_no_result(seed: int, neighbours: bool, monkeypatch: py
     skipping = Texts(texts, query)
     assert run_to_end(relevance.best(query, skipping, 5, neighbours=neighbours)) == whole
     assert len(whole) == 5
+
+
+@pytest.mark.parametrize("longest", [60, 61, 300])
+def test_one_word_is_scored_by_the_same_formula(longest: int) -> None:
+    chance = random.Random(longest)
+    keys = chance.sample(range(4000), 1500)
+    postings = [(key, chance.choice((1, 2, 30, 60, longest))) for key in keys]
+    clause = parse_query("word").wanted[0]
+    weight = formula.weight_of(clause, len(keys), len(keys))
+    scores = formula.Scorer(dict.fromkeys(keys, 1), dict(postings), [(1, weight)]).scores(keys)
+    for limit in (1, 20, 1500, 2000):
+        least = formula.lowest(scores.values(), limit)
+        found = one_word.best(clause, postings, limit)
+        best = {key: score for key, score in scores.items() if score >= least}
+        assert {key: score for key, score in found.items() if score >= least} == best
+        assert [*found] == [key for key in keys if key in found], "in the order of the postings"
 
 
 def test_common_words_are_not_read_beside_rare_ones(monkeypatch: pytest.MonkeyPatch) -> None:

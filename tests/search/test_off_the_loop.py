@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard import Limits, Message, sync
-from hansard.analysis import relevance
+from hansard.analysis import formula, one_word
 from hansard.errors import ValidationError
 from hansard.search import Spelling, scan
 from hansard.store import nearest_messages
@@ -32,7 +32,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[threading.Thread]]
     """The threads on which the parts of a search ran."""
     ran: dict[str, set[threading.Thread]] = {}
     for place, name in (
-        (relevance._Scorer, "scores"),
+        (formula.Scorer, "scores"),
+        (one_word, "best"),
         (scan._Scanned, "add"),
         (nearest_messages._Compared, "_take"),
         (nearest_messages, "_still_embedded"),
@@ -54,11 +55,13 @@ def test_no_part_of_a_search_runs_on_the_event_loop(url: str, threads: dict[str,
         async with hansard.connect(url, embedder=Spelling()) as store:
             await store.append("c", MESSAGES)
             assert len(await store.search("wor* OR common", mode="words")) == 10
+            assert len(await store.search("common", mode="words")) == 10
             assert len(await store.search("common text -word7", mode="hybrid")) == 10
             assert store.capabilities.search == "index" or threads["add"]
 
     asyncio.run(play())
     assert threads["scores"]
+    assert threads["best"]
     assert threads["_take"]
     assert threads["_still_embedded"]
     assert threading.main_thread() not in set.union(*threads.values())

@@ -16,42 +16,21 @@ as soon as no other message can be among the best. The result is that of reading
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from heapq import nlargest
-from math import log
 from typing import NamedTuple, Protocol, TypeVar
 
+from hansard.analysis import one_word
+from hansard.analysis.formula import COMMON, NEAR, OFFSETS, Scorer, lowest, weight_of
 from hansard.analysis.lookups import Position
+from hansard.analysis.one_word import Posting
 from hansard.analysis.queries import Clause, Query
 from hansard.analysis.terms import Terms
 
 T = TypeVar("T")
 
-K1 = 0.9
-B = 0.4
-"""How soon more of a word adds nothing, and how much length counts: the usual values for short passages."""
-PARAGRAPH = 60
-"""Words of a paragraph. Up to this length a message is read together with its neighbours; a longer one explains itself,
-so they count less the longer it is. It is the usual length, too."""
-NEAR = (0.5, 0.25, 0.125)
-"""What a word counts in a message one, two and three places away: half as much with each. Beyond that, almost
-nothing."""
-EXPONENT = 2
-"""Of the rarity: as in the cosine of two vectors, where it counts once in the query and once in the message."""
-NAME = 1.5
-"""What names, numbers and quoted phrases weigh more: half as much again, because their writer chose them exactly."""
-COMMON = 10_000
-"""Messages that are counted for a word: those in more weigh the same, the least. So no search counts a whole store."""
 _SMALL = 1000
 """Postings that are read without asking whether they can matter."""
 _READ = 2000
 """Messages that are read, at most, instead of the postings of common words."""
-
-_AROUND = 2 * sum(NEAR)
-_USUAL = PARAGRAPH * (1 + _AROUND)
-_OFFSETS = tuple((step, NEAR[abs(step) - 1]) for step in (-3, -2, -1, 1, 2, 3))
-
-Posting = tuple[int, int]
-"""The key of a message and its number of words. Keys of neighbours in a conversation are consecutive."""
 
 
 class Postings(Protocol):
@@ -88,9 +67,31 @@ async def best(query: Query, found: Postings, limit: int, *, neighbours: bool = 
 
     With `neighbours`, also messages next to those that match, if they score as high.
     """
+    if len(set(query.wanted)) == 1 and not neighbours:
+        return await _best_of_one(query.wanted[0], found, limit)
     search = _Search(query, found, limit, neighbours=neighbours)
     await search.read()
     return await search.results()
+
+
+async def _best_of_one(clause: Clause, found: Postings, limit: int) -> list[ScoredKey]:
+    postings = await found.of(clause)
+    scores = await found.run(lambda: one_word.best(clause, [*postings], limit))
+    return [ScoredKey(key, scores[key], 1.0) for key in await _first(found, scores, limit)]
+
+
+async def _first(found: Postings, scores: Mapping[int, float], limit: int) -> list[int]:
+    """Returns the best, in order."""
+    least = lowest(scores.values(), limit)
+    best = [key for key, score in scores.items() if score >= least]
+    if len(best) <= 2 * limit:
+        positions = await found.newest(best, len(best))
+    else:
+        # Thousands of messages may have the last score: those that are not the newest of them need no position.
+        last = [key for key in best if scores[key] == least]
+        better = [key for key in best if scores[key] > least]
+        positions = {**await found.newest(better, len(better)), **await found.newest(last, limit - len(better))}
+    return sorted(positions, key=lambda key: (scores[key], positions[key]), reverse=True)[:limit]
 
 
 class _Search:
@@ -105,14 +106,14 @@ class _Search:
         """The clauses of each message, as bits."""
         self.words: dict[int, int] = {}
         self.order: list[int] = []
-        self.scorer = _Scorer({}, {}, [])
+        self.scorer = Scorer({}, {}, [])
         self.unread: list[int] = []
         """Clauses whose postings cannot change the result. Their bits are set only around the best messages."""
         self.among: set[int] | None = None
         """The messages that can be among the best; None for all that have a clause."""
 
     async def read(self) -> None:
-        if not self.is_any or len(self.clauses) == 1:
+        if not self.is_any:
             await self._read_all()
             return
         counts = [await self.found.count(clause, COMMON) for clause in self.clauses]
@@ -124,10 +125,6 @@ class _Search:
 
     async def _read_all(self) -> None:
         """Reads a query whose words must all occur: the messages with one of them are those with all."""
-        if len(self.clauses) == 1:
-            await self._take(0, await self.found.of(self.clauses[0]))
-            self._weigh([min(len(self.has), COMMON)])
-            return
         alone = {group[0] for group in self.query.groups if len(group) == 1}
         everything = [*await self.found.of(min(alone, key=self.clauses.index))] if alone else []
         counts = []
@@ -153,12 +150,9 @@ class _Search:
 
     def _weigh(self, counts: Sequence[int]) -> None:
         most = max(counts, default=0)
-        weights = [
-            log(1 + (most + 1) / (count + 0.5)) ** EXPONENT * (NAME if clause.is_name else 1)
-            for clause, count in zip(self.clauses, counts, strict=True)
-        ]
+        weights = [weight_of(clause, count, most) for clause, count in zip(self.clauses, counts, strict=True)]
         self.order = sorted(range(len(counts)), key=lambda at: (counts[at], at))
-        self.scorer = _Scorer(self.has, self.words, [(1 << at, weights[at]) for at in self.order])
+        self.scorer = Scorer(self.has, self.words, [(1 << at, weights[at]) for at in self.order])
 
     # What need not be read
 
@@ -184,8 +178,8 @@ class _Search:
     def _still_possible(self, rest: int) -> set[int] | None:
         """Returns the messages that can be among the best, whatever the other clauses add; None if any can."""
         scores = self.scorer.scores(self.has)
-        least, more = _least(scores.values(), self.limit), self.scorer.most(rest)
-        if least is None or more >= least:
+        least, more = lowest(scores.values(), self.limit), self.scorer.most(rest)
+        if more >= least:
             return None
         return {key for key, score in scores.items() if score + more >= least} | self._next_to(least - more)
 
@@ -206,7 +200,7 @@ class _Search:
         enough = {bits for bits in set(self.has.values()) if self.scorer.most(bits) * 2 * len(NEAR) >= least}
         for key, bits in self.has.items():
             if bits in enough:
-                near.update(key + step for step, _ in _OFFSETS)
+                near.update(key + step for step, _ in OFFSETS)
         near -= self.has.keys()
         return {key for key in near if self.scorer.score(key, 1) >= least}
 
@@ -217,107 +211,14 @@ class _Search:
         scores = await self.found.run(lambda: self.scorer.scores(keys))
         if self.neighbours:
             scores |= await self._neighbours(scores)
-        least = _least(scores.values(), self.limit)
-        better = [key for key, score in scores.items() if least is None or score > least]
-        # Thousands of messages may have the last score: those that are not the newest of them need no position.
-        last = [key for key, score in scores.items() if score == least]
-        positions = dict(await self.found.newest(better, len(better)))
-        if last:
-            positions |= await self.found.newest(last, self.limit - len(better))
-        chosen = sorted(positions, key=lambda key: (scores[key], positions[key]), reverse=True)
-        return [ScoredKey(key, scores[key], self.scorer.share(key)) for key in chosen[: self.limit]]
+        chosen = await _first(self.found, scores, self.limit)
+        return [ScoredKey(key, scores[key], self.scorer.share(key)) for key in chosen]
 
     async def _neighbours(self, scores: Mapping[int, float]) -> dict[int, float]:
         """Returns the scores of messages that have no clause themselves."""
         if self.among is not None:
             return self.scorer.scores(self.among - self.has.keys())
-        near = await self.found.run(lambda: self._next_to(_least(scores.values(), self.limit) or 0.0))
+        near = await self.found.run(lambda: self._next_to(lowest(scores.values(), self.limit)))
         terms = await self.found.terms(near) if near else {}
         lengths = {key: len(one.words) for key, one in terms.items() if not self._is_excluded(one)}
         return {key: self.scorer.score(key, length) for key, length in lengths.items()}
-
-
-class _Scorer:
-    """The formula."""
-
-    def __init__(self, has: Mapping[int, int], words: Mapping[int, int], weights: Sequence[tuple[int, float]]) -> None:
-        self._has = has
-        self._words = words
-        self._weights = weights
-        """Bits and weights of the clauses, in the order in which they are added up: the same on every backend."""
-        self._alone: dict[tuple[int, int], float] = {}
-
-    def scores(self, keys: Collection[int]) -> dict[int, float]:
-        words = self._words
-        if len(self._weights) == 1:
-            return self._scores_of_one_word(keys)
-        return {key: self.score(key, words[key]) for key in keys}
-
-    def _scores_of_one_word(self, keys: Collection[int]) -> dict[int, float]:
-        """The same, several times as fast: among short messages, whose neighbours count in eighths, few differ."""
-        has, words = self._has, self._words
-        long = {key for key, length in words.items() if length > PARAGRAPH}
-        known: dict[int, float] = {}
-        scores = {}
-        for key in keys:
-            length = words[key]
-            eighths = (
-                4 * ((key - 1 in has) + (key + 1 in has))
-                + 2 * ((key - 2 in has) + (key + 2 in has))
-                + (key - 3 in has)
-                + (key + 3 in has)
-            )
-            if eighths and long and not long.isdisjoint(range(key - 3, key + 4)):
-                scores[key] = self._score(1, length, [(far, key + at) for at, far in _OFFSETS if key + at in has])
-                continue
-            kind = length << 4 | eighths  # of at most 14 eighths
-            if kind not in known:
-                known[kind] = self.score(key, length)
-            scores[key] = known[kind]
-        return scores
-
-    def score(self, key: int, length: int) -> float:
-        has = self._has
-        own = has.get(key, 0)
-        near = [(weight, key + step) for step, weight in _OFFSETS if key + step in has]
-        if near:
-            return self._score(own, length, near)
-        alone = self._alone.get((own, length))
-        if alone is None:
-            alone = self._alone[own, length] = self._score(own, length, ())
-        return alone
-
-    def _score(self, own: int, length: int, near: Sequence[tuple[float, int]]) -> float:
-        gate = _gate(length)
-        damping = K1 * (1 - B + B * (length + _AROUND * PARAGRAPH * gate) / _USUAL)
-        words, has = self._words, self._has
-        others = [(weight * gate * _gate(words[key]), has[key]) for weight, key in near]
-        score = 0.0
-        for bit, weight in self._weights:
-            times = 1.0 if own & bit else 0.0
-            for other, bits in others:
-                if bits & bit:
-                    times += other
-            if times:
-                score += weight * times * (K1 + 1) / (times + damping)
-        return round(score, 6)
-
-    def most(self, bits: int) -> float:
-        """Returns the most that these clauses can add to a score: for a word alone, between six that have them too."""
-        times = 1 + _AROUND
-        damping = K1 * (1 - B + B * (1 + _AROUND * PARAGRAPH) / _USUAL)
-        return sum(weight for bit, weight in self._weights if bits & bit) * times * (K1 + 1) / (times + damping)
-
-    def share(self, key: int) -> float:
-        own = self._has.get(key, 0)
-        return sum(weight for bit, weight in self._weights if own & bit) / sum(weight for _, weight in self._weights)
-
-
-def _gate(length: int) -> float:
-    """Returns how much a message of this length is read together with its neighbours."""
-    return 1.0 if length <= PARAGRAPH else PARAGRAPH / length
-
-
-def _least(scores: Collection[float], limit: int) -> float | None:
-    """Returns the lowest of the best scores; None if there are fewer."""
-    return nlargest(limit, scores)[-1] if len(scores) >= limit else None

@@ -1,0 +1,99 @@
+"""The formula of relevance: what the words of a message, and of those around it, are worth. See `relevance`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
+from math import log
+
+from hansard.analysis.queries import Clause
+
+K1 = 0.9
+B = 0.4
+"""How soon more of a word adds nothing, and how much length counts: the usual values for short passages."""
+PARAGRAPH = 60
+"""Words of a paragraph. Up to this length a message is read together with its neighbours; a longer one explains itself,
+so they count less the longer it is. It is the usual length, too."""
+NEAR = (0.5, 0.25, 0.125)
+"""What a word counts in a message one, two and three places away: half as much with each. Beyond that, almost
+nothing."""
+EXPONENT = 2
+"""Of the rarity: as in the cosine of two vectors, where it counts once in the query and once in the message."""
+NAME = 1.5
+"""What names, numbers and quoted phrases weigh more: half as much again, because their writer chose them exactly."""
+COMMON = 10_000
+"""Messages that are counted for a word: those in more weigh the same, the least. So no search counts a whole store."""
+
+_AROUND = 2 * sum(NEAR)
+_USUAL = PARAGRAPH * (1 + _AROUND)
+OFFSETS = tuple((step, NEAR[abs(step) - 1]) for step in (-3, -2, -1, 1, 2, 3))
+
+
+class Scorer:
+    """The scores of messages that are known by their words."""
+
+    def __init__(self, has: Mapping[int, int], words: Mapping[int, int], weights: Sequence[tuple[int, float]]) -> None:
+        self._has = has
+        self._words = words
+        self._weights = weights
+        """Bits and weights of the clauses, in the order in which they are added up: the same on every backend."""
+        self._alone: dict[tuple[int, int], float] = {}
+
+    def scores(self, keys: Iterable[int]) -> dict[int, float]:
+        words = self._words
+        return {key: self.score(key, words[key]) for key in keys}
+
+    def score(self, key: int, length: int) -> float:
+        has = self._has
+        own = has.get(key, 0)
+        near = [(weight, key + step) for step, weight in OFFSETS if key + step in has]
+        if near:
+            return self._score(own, length, near)
+        alone = self._alone.get((own, length))
+        if alone is None:
+            alone = self._alone[own, length] = self._score(own, length, ())
+        return alone
+
+    def _score(self, own: int, length: int, near: Sequence[tuple[float, int]]) -> float:
+        gate, damping = _gate(length), damping_of(length)
+        words, has = self._words, self._has
+        others = [(weight * gate * _gate(words[key]), has[key]) for weight, key in near]
+        score = 0.0
+        for bit, weight in self._weights:
+            times = 1.0 if own & bit else 0.0
+            for other, bits in others:
+                if bits & bit:
+                    times += other
+            if times:
+                score += weight * times * (K1 + 1) / (times + damping)
+        return round(score, 6)
+
+    def most(self, bits: int) -> float:
+        """Returns the most that these clauses can add to a score: for a word alone, between six that have them too."""
+        times = 1 + _AROUND
+        damping = K1 * (1 - B + B * (1 + _AROUND * PARAGRAPH) / _USUAL)
+        return sum(weight for bit, weight in self._weights if bits & bit) * times * (K1 + 1) / (times + damping)
+
+    def share(self, key: int) -> float:
+        own = self._has.get(key, 0)
+        return sum(weight for bit, weight in self._weights if own & bit) / sum(weight for _, weight in self._weights)
+
+
+def damping_of(length: int) -> float:
+    """Returns how much the length of a message and of its neighbours lowers its score."""
+    return K1 * (1 - B + B * (length + _AROUND * PARAGRAPH * _gate(length)) / _USUAL)
+
+
+def _gate(length: int) -> float:
+    """Returns how much a message of this length is read together with its neighbours."""
+    return 1.0 if length <= PARAGRAPH else PARAGRAPH / length
+
+
+def weight_of(clause: Clause, count: int, most: int) -> float:
+    """Returns how much a clause weighs that so many messages have, if so many have the commonest of the query."""
+    return log(1 + (most + 1) / (count + 0.5)) ** EXPONENT * (NAME if clause.is_name else 1)
+
+
+def lowest(scores: Collection[float], limit: int) -> float:
+    """Returns the lowest of so many of the best scores; 0 if there are fewer."""
+    return nlargest(limit, scores)[-1] if len(scores) >= limit else 0.0

@@ -1,0 +1,79 @@
+"""The best messages for one word, which may be in half of them: sorted, not looked up.
+
+A score depends on the length of a message and on what its neighbours count. Short neighbours count in eighths, so among
+a million messages there are a few hundred kinds. The eighths come from the gaps between sorted keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from operator import itemgetter, sub
+
+from hansard.analysis.formula import COMMON, K1, NEAR, PARAGRAPH, Scorer, damping_of, lowest, weight_of
+from hansard.analysis.queries import Clause
+
+Posting = tuple[int, int]
+"""The key of a message and its number of words. Keys of neighbours in a conversation are consecutive."""
+
+_EIGHTHS = [round(8 * sum(weight for at, weight in enumerate(NEAR) if bits >> at & 2)) for bits in range(16)]
+"""What the messages up to three places before one count, by bits. The lowest bit is for the message itself."""
+_BITS, _MASK = 4, 15
+"""Of a kind, for at most 14 eighths. The higher bits are the length."""
+_OTHER = -1
+"""The kind of messages next to a long one, or long themselves: their neighbours do not count in eighths."""
+
+
+def best(clause: Clause, postings: Sequence[Posting], limit: int) -> dict[int, float]:
+    """Returns the scores of so many of the best, and of all that score like the last; in the order of the postings."""
+    if not postings:
+        return {}
+    count = min(len(postings), COMMON)
+    weight = weight_of(clause, count, count)
+    found = sorted(postings, key=itemgetter(0))
+    keys = [key for key, _ in found]
+    kinds = _kinds(keys, [length for _, length in found])
+    counts = Counter(kinds)
+    scores = _scores_of_others(postings, keys, kinds, weight) if _OTHER in counts else {}
+    known = {kind: _score(kind, weight) for kind in counts if kind != _OTHER}
+    least = lowest([*chain(scores.values(), *(repeat(known[kind], min(counts[kind], limit)) for kind in known))], limit)
+    best = {kind: score for kind, score in known.items() if score >= least}
+    scores.update((key, best[kind]) for key, kind in zip(keys, kinds, strict=True) if kind in best)
+    return {key: scores[key] for key, _ in postings if key in scores}
+
+
+def _kinds(keys: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    """Returns the kind of each message."""
+    gaps = [*map(sub, keys[1:], keys)]
+    before, after = _eighths_before(gaps), _eighths_before(reversed(gaps))
+    kinds = [
+        length << _BITS | back + forth for length, back, forth in zip(lengths, before, reversed(after), strict=True)
+    ]
+    if max(lengths) > PARAGRAPH:
+        long = {key for key, length in zip(keys, lengths, strict=True) if length > PARAGRAPH}
+        for at, key in enumerate(keys):
+            if kinds[at] & _MASK and not long.isdisjoint(range(key - len(NEAR), key + len(NEAR) + 1)):
+                kinds[at] = _OTHER
+    return kinds
+
+
+def _eighths_before(gaps: Iterable[int]) -> list[int]:
+    """Returns what the messages before each message count, from the gaps between their keys."""
+    last, eighths = 1, [0]
+    for gap in gaps:
+        last = (last << gap | 1) & _MASK if gap <= len(NEAR) else 1
+        eighths.append(_EIGHTHS[last])
+    return eighths
+
+
+def _score(kind: int, weight: float) -> float:
+    times = 1 + (kind & _MASK) / 8
+    return round(weight * times * (K1 + 1) / (times + damping_of(kind >> _BITS)), 6)
+
+
+def _scores_of_others(
+    postings: Sequence[Posting], keys: Sequence[int], kinds: Sequence[int], weight: float
+) -> dict[int, float]:
+    scorer = Scorer(dict.fromkeys(keys, 1), dict(postings), [(1, weight)])
+    return scorer.scores(key for key, kind in zip(keys, kinds, strict=True) if kind == _OTHER)
