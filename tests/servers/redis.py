@@ -15,8 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
-from tests.servers import runs
+from tests.servers import redisearch, runs
 from tests.wait import PATIENCE
 
 
@@ -211,6 +212,21 @@ def shared() -> Server:
     return Server(scratch())
 
 
+def why_no_engine() -> str | None:
+    """Why there can be no server with a query engine here."""
+    return why_absent() or redisearch.why_absent()
+
+
+@cache
+def shared_engine() -> Server:
+    """A server with a query engine. Skips the test where the engine cannot be had."""
+    try:
+        module = redisearch.module()
+    except redisearch.Absent as error:
+        pytest.skip(str(error))
+    return Server(scratch(), loadmodule=module)
+
+
 @cache
 def shared_cluster() -> Cluster:
     return Cluster(scratch())
@@ -234,6 +250,15 @@ def fresh_database() -> str:
 
 def fresh_port_url() -> str:
     return f"{shared().url}/{_fresh()}"
+
+
+def fresh_engine() -> str:
+    """The URL of the shared server with a query engine, with a prefix that nothing has used."""
+    global _given  # noqa: PLW0603
+    _given += 1
+    if _given % 20 == 0:
+        shared_engine().client().flushall()
+    return f"{shared_engine().socket_url}?prefix=test{_given}"
 
 
 def fresh_cluster() -> str:

@@ -137,6 +137,19 @@ class WriteBatch:
     def do_many(self, name: str, part: str, values: Iterable[Any]) -> None:
         self.own.add_many(name, f"{self.root}:{part}", values)
 
+    def index(self, name: str, *values: Any, places: Iterable[str] | None = None) -> None:
+        """Adds an operation on the search index, for these messages (`<segment> <seq>`) or for all.
+
+        A cluster has no index: its servers know only their own keys.
+        """
+        if self._cluster:
+            return
+        queue, rest = self.keys.unindexed(self.tenant), iter(places or ())
+        if places is None:
+            self.own.add(name, queue, *values)
+        while piece := tuple(islice(rest, _MANY)):
+            self.own.add(name, queue, *values, *piece)
+
     def before_commit(self, root: str) -> Operations:
         """Operations at another place that must be done before the write is visible. They may be done in vain."""
         return self.before.setdefault(root, Operations()) if self._cluster else self.own

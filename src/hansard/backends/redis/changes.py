@@ -106,6 +106,9 @@ def _save(batch: WriteBatch, before: StoredState | None, state: ConversationStat
     if gone:
         batch.do_many("HDEL", "head", gone)
     _move(batch, old.conversation if old else None, state.conversation)
+    if old is not None and old.conversation.user_id != state.conversation.user_id:
+        # The index knows the owner of each message.
+        batch.index("queue_all", batch.keys.index_state(batch.tenant), batch.id, batch.n, f"{batch.root}:ids")
     return entry
 
 
@@ -157,6 +160,7 @@ def _insert(batch: WriteBatch, segment: int, fresh: Sequence[tuple[Message, Draf
         places += (message.id, f"{segment} {message.seq}")
     batch.do_many("ZADD", f"messages:{segment}", stored)
     batch.do_many("HSET", "ids", places)
+    _queue(batch, places[1::2])
     for message, _ in fresh:
         if message.pinned:
             _pin(batch, segment, message)
@@ -180,6 +184,8 @@ def _pin(batch: WriteBatch, segment: int, message: Message) -> None:
 
 def _update(batch: WriteBatch, update: Update) -> None:
     segment, message, before = update.segment, update.after, update.before
+    _unindex(batch, [(segment, before)])
+    _queue(batch, [f"{segment} {message.seq}"])
     body = update.draft.body if update.draft else _body(before)
     batch.do("ZREMRANGEBYSCORE", f"messages:{segment}", message.seq, message.seq)
     batch.do("ZADD", f"messages:{segment}", message.seq, rows.message_of(message, body))
@@ -200,6 +206,7 @@ def _remove(batch: WriteBatch, context: Context, changes: Changes, leaving: Remo
         if message.pinned:
             batch.do("ZREM", f"pinned:{segment}", message.seq)
     batch.do_many("HDEL", "ids", (message.id for _, message in leaving.messages))
+    _unindex(batch, leaving.messages)
     _release_blobs(batch, context, released(changes, leaving.messages), leaving.counts)
 
 
@@ -209,6 +216,18 @@ def _change_summaries(batch: WriteBatch, changes: Changes, leaving: Removals) ->
         batch.do_many("RPUSH", "summaries", leaving.left_summaries)
     if changes.new_summary is not None:
         batch.do("RPUSH", "summaries", rows.stored_summary(changes.new_summary))
+
+
+# The search index: see `index.py`
+
+
+def _queue(batch: WriteBatch, places: Sequence[str]) -> None:
+    batch.index("queue", batch.keys.index_state(batch.tenant), batch.id, batch.n, places=places)
+
+
+def _unindex(batch: WriteBatch, messages: Iterable[Placed]) -> None:
+    entries = batch.keys.index_entries(batch.tenant, batch.id)
+    batch.index("unindex", entries, batch.id, places=[f"{segment} {message.seq}" for segment, message in messages])
 
 
 # Blobs and usage
@@ -271,6 +290,9 @@ def _add_usage(batch: WriteBatch, usage: Iterable[UsageRow]) -> None:
 
 def _wipe(batch: WriteBatch, context: Context, before: StoredState, leaving: Removals) -> None:
     """Removes all messages and summaries. A blob that new messages refer to stays in use."""
+    keys, tenant = batch.keys, batch.tenant
+    entries = keys.index_entries(tenant, batch.id)
+    batch.index("unindex_all", keys.index_state(tenant), entries, batch.id, f"{batch.root}:ids")
     for segment in sorted(rows.segments_of(before.state)):
         batch.do("UNLINK", f"messages:{segment}")
         batch.do("UNLINK", f"pinned:{segment}")

@@ -36,6 +36,10 @@ class RedisKeys:
         self.expiring = f"{self.all}:expiring"
         self.expiring_records = f"{self.all}:expiring-records"
         self.deleted = f"{self.all}:deleted"
+        self.index = f"{prefix}:search"
+        """The name of the search index, which is no key."""
+        self.entries = f"{prefix}:terms:{{"
+        """What the keys of its hashes begin with."""
 
     def of(self, *parts: str) -> str:
         return f"{self.prefix}:{place(*parts)}"
@@ -51,6 +55,18 @@ class RedisKeys:
     def list_root(self, tenant: str, kind: str, owner: str | None) -> str:
         """Returns the root of a list of conversations: a tenant's, a user's, an agent's."""
         return self.of(tenant) if owner is None else self.of(tenant, kind, owner)
+
+    def index_entries(self, tenant: str, id: str) -> str:
+        """Returns the root of the hashes of a conversation's messages in the search index."""
+        return f"{self.prefix}:terms:{place(tenant, id)}"
+
+    def index_state(self, tenant: str) -> str:
+        """Returns the key that says whether a tenant has a search index: see `index.py`."""
+        return f"{self.of(tenant)}:search"
+
+    def unindexed(self, tenant: str) -> str:
+        """Returns the key of the messages that wait for the search index."""
+        return f"{self.of(tenant)}:unindexed"
 
     def records(self, tenant: str, owner: str) -> str:
         return self.of(tenant, "records", owner)

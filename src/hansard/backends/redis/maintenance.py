@@ -9,6 +9,7 @@ from functools import partial
 from hansard import rules
 from hansard.backends.redis import listing, read, rows, tenant_data
 from hansard.backends.redis.batch import Operations
+from hansard.backends.redis.index import RedisIndex
 from hansard.backends.redis.keys import RedisKeys, list_members, list_roots
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import RedisRecords
@@ -22,12 +23,15 @@ from hansard.rules import operations
 
 
 class Lifecycle:
-    def __init__(self, nodes: Nodes, keys: RedisKeys, writer: RedisWriter, records: RedisRecords) -> None:
+    def __init__(
+        self, nodes: Nodes, keys: RedisKeys, writer: RedisWriter, records: RedisRecords, index: RedisIndex
+    ) -> None:
         self._nodes = nodes
         self._keys = keys
         self._writer = writer
         self._states: RedisStateCache = writer.states
         self._records = records
+        self._index = index
         self._settle = writer.settle
 
     # Tenants
@@ -66,6 +70,7 @@ class Lifecycle:
         blobs = await tenant_data.erase_blobs(self._nodes, self._keys, tenant)
         usage_rows = await tenant_data.erase_usage(self._nodes, self._keys, tenant, None)
         await self._drop_tombstones(tenant)
+        await self._index.forget(tenant)
         if not await self._holds_anything(tenant):
             await self._nodes.ask(self._keys.all, ("SREM", self._keys.tenants, tenant), write=True)
             if await self._holds_anything(tenant):
@@ -159,11 +164,12 @@ class Lifecycle:
     # Counting
 
     async def stats(self, tenant: str | None) -> Stats:
-        conversations = messages = records = blobs = blob_bytes = 0
+        conversations = messages = records = blobs = blob_bytes = unindexed = 0
         active: Counter[str] = Counter()
         chosen = await self.tenants() if tenant is None else [tenant]
         for name in chosen:
             await self._settle(name)
+            before = messages
             async for members in listing.everything(self._nodes, self._keys, name):
                 ids = [listing.id_of(member) for member in members]
                 entries = await listing.states_of(self._nodes, self._keys, name, ids)
@@ -175,6 +181,8 @@ class Lifecycle:
                 records += await self._records.count(name, owner)
             number, size = await tenant_data.measure_blobs(self._nodes, self._keys, name)
             blobs, blob_bytes = blobs + number, blob_bytes + size
+            waiting = await self._index.waiting(name) if self._index.is_there else 0
+            unindexed += messages - before if waiting is None else waiting
         return Stats(
             backend="redis",
             tenants=len([name for name in chosen if tenant is None or await self._holds_anything(name)]),
@@ -183,6 +191,7 @@ class Lifecycle:
             records=records,
             blobs=blobs,
             blob_bytes=blob_bytes,
+            unindexed=unindexed if self._index.is_there else None,
             active=rules.newest_days(active),
         )
 
@@ -223,6 +232,9 @@ class Lifecycle:
             ),
             *await self._check_lists(context, where, entry),
         ]
+        if missing := await self._index.missing(context.tenant, id, messages):
+            what = f"{missing} messages are not in the search index, and do not wait for it: run `hansard reindex`"
+            problems.append(Problem(where, what))
         # Problems found while another process wrote prove nothing.
         again = await read.find_state(self._states, context, id) if problems else entry
         return problems if again is not None and again.n == entry.n else []

@@ -8,13 +8,16 @@ from typing import Any
 
 from msgspec import structs
 
+from hansard.analysis import Lookup, Matches, Ranking
 from hansard.backends.redis import listing, read, server, tenant_data
+from hansard.backends.redis.index import RedisIndex
 from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.maintenance import Lifecycle
 from hansard.backends.redis.nodes import open_nodes
 from hansard.backends.redis.options import RedisOptions
 from hansard.backends.redis.partitions import RedisPartitions
 from hansard.backends.redis.records import RedisRecords
+from hansard.backends.redis.search import RedisSearch
 from hansard.backends.redis.state_cache import RedisStateCache
 from hansard.backends.redis.transaction import RedisWriter
 from hansard.backends.shared.settling import Settling
@@ -48,7 +51,9 @@ class RedisStorage:
         self._records = RedisRecords(self.nodes, self.keys, self._states)
         settling = Settling(RedisPartitions(self.nodes, self.keys))
         self._writer = RedisWriter(self.nodes, self.keys, self._states, settling, self._records)
-        self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records)
+        self._index = RedisIndex(self.nodes, self.keys)
+        self._search = RedisSearch(self.nodes, self.keys, self._index)
+        self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records, self._index)
         self._capabilities = Capabilities(
             name="redis",
             durability="process",
@@ -65,6 +70,15 @@ class RedisStorage:
         servers = await server.prepare(self.nodes, self.keys)
         if all(each.durability == "machine" for each in servers):
             self._capabilities = structs.replace(self._capabilities, durability="machine")
+        await self._index.open()
+        if self._index.is_there:
+            self._capabilities = structs.replace(
+                self._capabilities,
+                search="index",
+                pieces=False,
+                remnants="in the query engine's index until that is cleaned, as a rule within a minute, "
+                + self._capabilities.remnants,
+            )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -162,3 +176,20 @@ class RedisStorage:
 
     async def delete_tenant(self, context: Context) -> Receipt:
         return await self._lifecycle.delete_tenant(context)
+
+    # Search
+
+    async def search(self, context: Context, lookup: Lookup) -> Matches:
+        return await self._search.search(context, lookup)
+
+    async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        return await self._search.rank(context, lookup)
+
+    async def catch_up(self) -> None:
+        await self._index.catch_up(await self._lifecycle.tenants())
+
+    async def reindex(self) -> AsyncIterator[int]:
+        done = 0
+        for tenant in await self._lifecycle.tenants():
+            done += await self._index.rebuild(tenant)
+            yield done

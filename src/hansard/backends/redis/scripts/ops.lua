@@ -113,6 +113,39 @@ function operations.count(key, field, ...)
   redis.call('HSET', key, field, table.concat(sums, ' '))
 end
 
+-- The search index (see index.py) has a hash for each message, <entries>:<segment>:<seq>. Messages whose hash is not
+-- there yet, or outdated, wait in a sorted set; members are `<segment> <seq> <conversation>`, scores the n of the write.
+
+-- Messages wait for the index of a tenant, if it has one.
+--                                        key: sorted set;   values: the index's state, conversation, n, places
+function operations.queue(key, state, conversation, n, ...)
+  if redis.call('EXISTS', state) == 0 then return end
+  for _, place in ipairs({ ... }) do redis.call('ZADD', key, n, place .. ' ' .. conversation) end
+end
+
+-- All messages of a conversation wait.   key: sorted set;   values: the index's state, conversation, n, its ids' key
+function operations.queue_all(key, state, conversation, n, ids)
+  if redis.call('EXISTS', state) == 0 then return end
+  for _, place in ipairs(redis.call('HVALS', ids)) do redis.call('ZADD', key, n, place .. ' ' .. conversation) end
+end
+
+local function unindex(key, entries, conversation, place)
+  redis.call('DEL', entries .. ':' .. string.gsub(place, ' ', ':'))
+  redis.call('ZREM', key, place .. ' ' .. conversation)
+end
+
+-- Removes messages from the index.       key: sorted set;   values: entries, conversation, places
+function operations.unindex(key, entries, conversation, ...)
+  for _, place in ipairs({ ... }) do unindex(key, entries, conversation, place) end
+end
+
+-- Removes all messages of a conversation from the index of a tenant, if it has one.
+--                                        key: sorted set;   values: the index's state, entries, conversation, its ids' key
+function operations.unindex_all(key, state, entries, conversation, ids)
+  if redis.call('EXISTS', state) == 0 then return end
+  for _, place in ipairs(redis.call('HVALS', ids)) do unindex(key, entries, conversation, place) end
+end
+
 -- Runs the operations that begin at this index of ARGV.
 local function run(at)
   while at <= #ARGV do

@@ -1,0 +1,256 @@
+"""The search index of Redis' query engine (RediSearch), where a server has one. A cluster has none.
+
+The engine indexes a hash for each message: its terms as tags, whom it belongs to, and its time. Appends do not wait for
+it: the messages without a hash, or with an outdated one, wait in a sorted set of their tenant, and a search puts them
+into the index first. A write that changes or removes a message deletes its hash in the same script. A hash is put only
+if its message is still as it was read, so an indexer that is late, or dies, leaves nothing of a message that is gone.
+
+A tenant has an index from its first search on. Then the field `version` of its state is set; a state without it, or
+with another one, means that messages may be missing, so the next search lets all of them wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from hansard.analysis import GAP, VERSION, columns, searchable
+from hansard.backends.redis import listing, rows
+from hansard.backends.redis.batch import Operations
+from hansard.backends.redis.keys import RedisKeys
+from hansard.backends.redis.nodes import Nodes
+from hansard.backends.redis.scripts import INDEX
+from hansard.contract.storage import Placed
+from hansard.errors import Denied, FormatMismatch, Unavailable
+from hansard.executor import run_in_thread
+from hansard.model import Message, to_micros
+
+_TAGS = ("TAG", "SEPARATOR", " ", "CASESENSITIVE")
+_SCHEMA = ("k", *_TAGS, "words", *_TAGS, "more", *_TAGS, "begins", *_TAGS, "at", "NUMERIC", "SORTABLE")
+_PIECE = 200
+"""Messages that are indexed in one script."""
+_PATIENCE = 10.0
+"""Seconds for the engine to read the hashes of a server that was restarted."""
+_PAUSE = 0.02
+
+Waiting = tuple[bytes, bytes]
+"""A message that waits, as the sorted set names it, and its score."""
+
+
+# Hashes
+
+
+@lru_cache(8192)
+def tag(kind: str, name: str) -> str:
+    """Returns the tag of a tenant (t), user (u), conversation (c), role (r) or participant (p), whatever its name."""
+    return kind + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def begin_of(start: str) -> str:
+    """Returns the tag of all words that may begin so."""
+    return f"3{start[:3]}" if len(start) > 2 else f"1{start[0]}"
+
+
+def _begins(words: Iterable[str]) -> set[str]:
+    found = set(words) - {GAP}
+    return {f"1{word[0]}" for word in found} | {f"3{word[:3]}" for word in found if len(word) > 2}
+
+
+def _hash_of(tenant: str, owner: str | None, segment: int, message: Message) -> list[Any]:
+    """Returns the fields and values of a message. CPU-bound."""
+    words, more = columns(searchable(message))
+    listed = words.split()
+    tags = [tag("t", tenant), tag("c", message.conversation_id), tag("r", message.role)]
+    if owner is not None:
+        tags.append(tag("u", owner))
+    if message.participant is not None:
+        tags.append(tag("p", message.participant.id))
+    created = to_micros(message.created_at)
+    made = {
+        "k": " ".join(tags),
+        "words": words,
+        "more": more,
+        "begins": " ".join(_begins([*listed, *more.split()])),
+        "at": created,
+        "id": message.conversation_id,
+        "segment": segment,
+        "seq": message.seq,
+        "created": created,
+        "length": len(listed),
+    }
+    return [each for pair in made.items() for each in pair]
+
+
+class RedisIndex:
+    def __init__(self, nodes: Nodes, keys: RedisKeys) -> None:
+        self._nodes = nodes
+        self._keys = keys
+        self.is_there = False
+        """Whether the server has a query engine that we may use."""
+
+    async def open(self) -> None:
+        if self._nodes.is_cluster:
+            return
+        try:
+            await self._create()
+            # Not every module with these commands has all that a search needs.
+            nothing = f"@k:{{{tag('t', '')}}}"
+            sorted_page = ("FT.SEARCH", self._keys.index, nothing, "SORTBY", "at", "DESC", "LIMIT", 0, 1, "DIALECT", 2)
+            walk = ("FT.AGGREGATE", self._keys.index, nothing, "LOAD", 1, "@id", "WITHCURSOR", "COUNT", 1)
+            await self._nodes.ask_many([(self._keys.all, sorted_page), (self._keys.all, walk)])
+        except (Denied, FormatMismatch):
+            return
+        except Unavailable as error:
+            if error.retryable:
+                raise
+            return  # the engine refuses: only database 0 can have an index
+        self.is_there = True
+
+    async def _create(self) -> None:
+        create = ("FT.CREATE", self._keys.index, "ON", "HASH", "PREFIX", 1, self._keys.entries, "SCHEMA", *_SCHEMA)
+        try:
+            await self._nodes.ask(self._keys.all, create, write=True)
+        except Unavailable as error:
+            if "already exists" not in str(error):
+                raise
+
+    # Before a search
+
+    async def prepare(self, tenant: str) -> None:
+        """Returns when every message that is stored now is in the index."""
+        version, newest, engine = await self._state(tenant)
+        if version != VERSION:
+            await self._queue_everything(tenant)
+            _, newest, _ = await self._state(tenant)
+        if newest:
+            await self._index_until(tenant, newest[0][1])
+        if engine.get(b"indexing") not in (0, b"0"):
+            await self._wait_for_engine()
+
+    async def _state(self, tenant: str) -> tuple[int | None, list[Waiting], dict[bytes, Any]]:
+        """Returns the version of a tenant's index, the last message that waits, and the engine's state."""
+        keys = self._keys
+        state, queue = keys.index_state(tenant), keys.unindexed(tenant)
+        asks: list[tuple[str, tuple[Any, ...]]] = [
+            (state, ("HGET", state, "version")),
+            (queue, ("ZREVRANGE", queue, 0, 0, "WITHSCORES")),
+        ]
+        try:
+            version, newest, info = await self._nodes.ask_many([*asks, (state, ("FT.INFO", keys.index))])
+        except Unavailable as error:
+            if error.retryable:
+                raise
+            await self._create()  # somebody has dropped it, or emptied the server
+            version, newest, info = await self._nodes.ask_many([*asks, (state, ("FT.INFO", keys.index))])
+        known = int(version) if version is not None else None
+        return known, _pairs(newest), dict(zip(info[::2], info[1::2], strict=True))
+
+    async def _wait_for_engine(self) -> None:
+        give_up = time.monotonic() + _PATIENCE
+        while time.monotonic() < give_up:
+            info = await self._nodes.ask(self._keys.all, ("FT.INFO", self._keys.index), write=False)
+            if dict(zip(info[::2], info[1::2], strict=True)).get(b"indexing") in (0, b"0"):
+                return
+            await asyncio.sleep(_PAUSE)
+        raise Unavailable("Redis' query engine is still reading its index: try again in a moment")
+
+    # Indexing
+
+    async def _queue_everything(self, tenant: str) -> None:
+        """Lets all messages of a tenant wait. From the first step on, writers let theirs wait, too."""
+        keys = self._keys
+        state, queue = keys.index_state(tenant), keys.unindexed(tenant)
+        await self._nodes.ask(state, ("HSET", state, "since", time.time_ns() // 1000), write=True)
+        async for members in listing.everything(self._nodes, keys, tenant):
+            queued = Operations()
+            for id in map(listing.id_of, members):
+                ids = f"{keys.conversation(tenant, id)}:ids"
+                queued.add("queue_all", queue, state, id, time.time_ns() // 1000, ids)
+            await queued.run(self._nodes)
+        await self._nodes.ask(state, ("HSET", state, "version", VERSION), write=True)
+
+    async def _index_until(self, tenant: str, score: bytes) -> int:
+        """Indexes the messages that wait, up to this score. Returns how many."""
+        queue, done = self._keys.unindexed(tenant), 0
+        while True:
+            ask = ("ZRANGEBYSCORE", queue, "-inf", score, "WITHSCORES", "LIMIT", 0, _PIECE)
+            waiting = _pairs(await self._nodes.ask(queue, ask, write=False))
+            if not waiting:
+                return done
+            await self._index(tenant, waiting)
+            done += len(waiting)
+
+    async def _index(self, tenant: str, waiting: Sequence[Waiting]) -> None:
+        keys = self._keys
+        places = [_place(member) for member, _ in waiting]
+        ids = list(dict.fromkeys(id for _, _, id in places))
+        states = await listing.states_of(self._nodes, keys, tenant, ids)
+        owners = {id: each.state.conversation.user_id if each else None for id, each in zip(ids, states, strict=True)}
+        segments = [f"{keys.conversation(tenant, id)}:messages:{segment}" for segment, _, id in places]
+        asks = [(key, ("ZRANGEBYSCORE", key, seq, seq)) for key, (_, seq, _) in zip(segments, places, strict=True)]
+        found = [each[0] if each else b"" for each in await self._nodes.ask_many(asks)]
+
+        def values() -> list[Any]:
+            made: list[Any] = []
+            for one, (segment, seq, id), key, data in zip(waiting, places, segments, found, strict=True):
+                fields = []
+                if data:
+                    (message,) = rows.messages_of([data], id)
+                    fields = _hash_of(tenant, owners[id], segment, message)
+                digest = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+                entry = f"{keys.index_entries(tenant, id)}:{segment}:{seq}"
+                made += (*one, key, seq, digest, entry, len(fields), *fields)
+            return made
+
+        # Like a read: it may be repeated if the connection is lost.
+        await INDEX.run(self._nodes, [keys.unindexed(tenant)], await run_in_thread(values), write=False)
+
+    # All tenants
+
+    async def catch_up(self, tenants: Iterable[str]) -> None:
+        for tenant in tenants:
+            await self.prepare(tenant)
+
+    async def rebuild(self, tenant: str) -> int:
+        """Indexes all messages of a tenant again. Returns how many."""
+        await self._queue_everything(tenant)
+        _, newest, _ = await self._state(tenant)
+        return await self._index_until(tenant, newest[0][1]) if newest else 0
+
+    async def waiting(self, tenant: str) -> int | None:
+        """Returns how many messages wait; None for all of them, because the tenant has no index yet."""
+        state, queue = self._keys.index_state(tenant), self._keys.unindexed(tenant)
+        version, count = await self._nodes.ask_many([(state, ("HGET", state, "version")), (queue, ("ZCARD", queue))])
+        return int(count) if version == b"%d" % VERSION else None
+
+    async def missing(self, tenant: str, id: str, messages: Sequence[Placed]) -> int:
+        """Returns how many of these messages are neither in the index nor wait for it."""
+        if not self.is_there or await self.waiting(tenant) is None:
+            return 0
+        entries, queue = self._keys.index_entries(tenant, id), self._keys.unindexed(tenant)
+        asks: list[tuple[str, tuple[Any, ...]]] = []
+        for segment, message in messages:
+            entry = f"{entries}:{segment}:{message.seq}"
+            asks += ((queue, ("ZSCORE", queue, f"{segment} {message.seq} {id}")), (entry, ("EXISTS", entry)))
+        found = await self._nodes.ask_many(asks)
+        pairs = zip(found[::2], found[1::2], strict=True)
+        return sum(score is None and not is_there for score, is_there in pairs)
+
+    async def forget(self, tenant: str) -> None:
+        """Removes what is left of a tenant whose conversations are gone."""
+        for key in (self._keys.index_state(tenant), self._keys.unindexed(tenant)):
+            await self._nodes.ask(key, ("UNLINK", key), write=True)
+
+
+def _pairs(found: Sequence[bytes]) -> list[Waiting]:
+    return list(zip(found[::2], found[1::2], strict=True))
+
+
+def _place(member: bytes) -> tuple[int, int, str]:
+    """Returns the segment, the seq and the conversation of a message that waits."""
+    segment, seq, id = member.decode().split(" ", 2)
+    return int(segment), int(seq), id

@@ -1,0 +1,216 @@
+"""Search by the query engine of a server. `test_same.py` and the contract compare what it finds with other backends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.backends.redis.conftest import StartServer
+from tests.servers import redis as redis_servers
+from tests.servers import redisearch
+
+import hansard
+from hansard import Message, sync
+from hansard.analysis import Lookup, parse_query
+from hansard.backends.redis import RedisBackend, index
+from hansard.backends.redis.connection import RedisConnection
+from hansard.backends.redis.storage import RedisStorage
+from hansard.contract.types import Context
+
+TIME = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def engine() -> str:
+    """A store on a server with a query engine."""
+    if reason := redis_servers.why_no_engine():
+        pytest.skip(reason)
+    return redis_servers.fresh_engine()
+
+
+def keys_of(url: str) -> list[str]:
+    """The keys of the index: hashes, queues and states."""
+    prefix = url.rpartition("=")[2]
+    found = redis_servers.shared_engine().client().keys(f"{prefix}:*")
+    return sorted(key.decode() for key in found if b":terms:" in key or key.endswith((b":unindexed", b":search")))
+
+
+def texts(hits: Any) -> list[str]:
+    return [hit.message.text for hit in hits]
+
+
+def storage_of(store: hansard.Store) -> RedisStorage:
+    backend = store.backend
+    assert isinstance(backend, RedisBackend)
+    return backend.storage
+
+
+def test_a_store_says_whether_the_engine_is_used(engine: str, url: str, start: StartServer) -> None:
+    with sync.connect(engine) as store:
+        assert store.capabilities.search == "index"
+        assert "query engine" in store.capabilities.remnants
+    with sync.connect(engine.partition("?")[0] + "?db=1&prefix=other") as store:
+        assert store.capabilities.search == "scan", "the engine knows only database 0"
+    with sync.connect(url) as store:
+        assert store.capabilities.search == "scan"
+        store.append_message("c", "user", "found by a scan")
+        assert texts(store.search("scan")) == ["found by a scan"]
+        assert store.stats().unindexed is None
+
+
+def test_what_was_stored_before_is_found(engine: str) -> None:
+    with sync.connect(engine) as store:
+        for number in range(3):
+            store.append(f"c{number}", [Message("user", f"old tea {each}") for each in range(150)])
+        assert keys_of(engine) == [], "a tenant that nobody searches has no index"
+        assert store.stats().unindexed == 450
+        assert len(store.search("tea", order="newest", limit=100)) == 100
+        assert store.stats().unindexed == 0
+        store.append_message("c0", "user", "new tea")
+        assert store.stats().unindexed == 1
+        assert texts(store.search("new", order="newest")) == ["new tea"]
+
+
+def test_the_index_is_left_with_the_messages(engine: str) -> None:
+    with sync.connect(engine) as store:
+        acme = store.tenant("acme")
+        for view in (store, acme):
+            view.append("c", [Message("user", f"tea {number}", id=str(number)) for number in range(5)], user_id="ann")
+            assert len(view.search("tea")) == 5
+        one = [key for key in keys_of(engine) if ":terms:" in key]
+        assert len(one) == 10
+        store.delete_message("c", "1")
+        store.update_message("c", "2", content="coffee")
+        left = [key for key in keys_of(engine) if ":terms:{default" in key]
+        assert len(left) == 3, "both have left at once; the changed one waits"
+        assert sorted(texts(store.search("tea"))) == ["tea 0", "tea 3", "tea 4"]
+        store.erase_user("ann")
+        assert [key for key in keys_of(engine) if ":terms:{default" in key or ":unindexed" in key] == []
+        assert list(store.search("tea")) == []
+        store.admin.delete_tenant("acme")
+        assert [key for key in keys_of(engine) if "acme" in key] == []
+
+
+def test_a_late_indexer_leaves_nothing_of_what_is_gone(engine: str) -> None:
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            await store.append_message("c", "user", "first")
+            assert len(await store.search("first")) == 1
+            await store.append("c", [Message("user", "secret", id="gone"), Message("user", "draft", id="changed")])
+            nodes, queue = storage_of(store).nodes, storage_of(store).keys.unindexed("default")
+            late = await nodes.ask(queue, ("ZRANGE", queue, 0, -1, "WITHSCORES"), write=False)
+            waiting = list(zip(late[::2], late[1::2], strict=True))
+            read = nodes.ask_many
+
+            async def interrupted(commands: Any) -> Any:
+                found = await read(commands)
+                if commands[0][1][0] == "ZRANGEBYSCORE":
+                    await store.delete_message("c", "gone")
+                    await store.update_message("c", "changed", content="final")
+                return found
+
+            nodes.ask_many = interrupted  # type: ignore[method-assign]
+            await storage_of(store)._index._index("default", waiting)
+            nodes.ask_many = read  # type: ignore[method-assign]
+            assert len([key for key in keys_of(engine) if ":terms:" in key]) == 1, "only that of the first message"
+            assert [len(await store.search(word)) for word in ("secret", "draft", "final")] == [0, 0, 1]
+
+    asyncio.run(play())
+
+
+def test_an_indexer_that_dies_is_followed_by_the_next_search(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sync.connect(engine) as store:
+        store.append("c", [Message("user", f"tea {number}") for number in range(5)])
+        with monkeypatch.context() as patch:
+            patch.setattr(index, "columns", lambda text: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                store.search("tea")
+        assert len(store.search("tea")) == 5
+    with sync.connect(engine) as store:
+        monkeypatch.setattr(index, "_PIECE", 2)
+        assert list(store.admin.reindex())[-1:] == [5]
+        assert len(store.search("tea")) == 5
+
+
+def test_an_index_that_somebody_dropped_is_made_again(engine: str) -> None:
+    prefix = engine.rpartition("=")[2]
+    client = redis_servers.shared_engine().client()
+    with sync.connect(engine) as store:
+        store.append_message("c", "user", "tea")
+        assert len(store.search("tea")) == 1
+        client.execute_command("FT.DROPINDEX", f"{prefix}:search")
+        assert len(store.search("tea")) == 1
+        assert store.check() == []
+        client.execute_command("FT.DROPINDEX", f"{prefix}:search", "DD")
+        (problem,) = store.check()
+        assert "1 messages are not in the search index" in problem.what
+        assert list(store.admin.reindex())[-1:] == [1]
+        assert len(store.search("tea")) == 1
+        assert store.check() == []
+
+
+def test_a_restarted_server_finds_the_same(start: StartServer) -> None:
+    if reason := redis_servers.why_no_engine():
+        pytest.skip(reason)
+    redis_servers.shared_engine()
+    server = start(loadmodule=redisearch.module(), appendonly="yes", appendfsync="always")
+    with sync.connect(server.url) as store:
+        store.append("c", [Message("user", f"tea {number}") for number in range(300)])
+        assert len(store.search("tea", limit=100)) == 100
+        store.append_message("c", "user", "not indexed yet")
+        server.kill()
+        server.start()
+        assert len(store.search('"tea 299"')) == 1
+        assert len(store.search("indexed")) == 1
+
+
+def test_messages_of_one_time_are_all_found_in_order(engine: str) -> None:
+    far = datetime(9000, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
+    with sync.connect(engine) as store:
+        times = [TIME] * 250 + [TIME + timedelta(microseconds=number) for number in range(10)]
+        # The engine's floats cannot tell these apart.
+        times += [far + timedelta(microseconds=number) for number in (3, 1, 2)]
+        store.append("c", [Message("user", "tea", id=f"{n:03}", created_at=time) for n, time in enumerate(times)])
+        found: list[str] = []
+        cursor = None
+        while cursor is not None or not found:
+            page = store.search("tea", order="newest", limit=60, token_cap=None, cursor=cursor)
+            found += [hit.message.id for hit in page]
+            cursor = page.next_cursor
+        expected = sorted(range(len(times)), key=lambda n: (times[n], n), reverse=True)
+        assert found == [f"{n:03}" for n in expected]
+        after = store.search("tea", order="newest", since=far + timedelta(microseconds=2), limit=10)
+        assert [hit.message.id for hit in after] == ["260", "262"]
+
+
+def test_appends_stay_one_trip_and_a_search_takes_few(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trips: list[int] = []
+    exchange = RedisConnection._send
+
+    async def counted(self: RedisConnection, commands: Any) -> Any:
+        trips.append(len(commands))
+        return await exchange(self, commands)
+
+    monkeypatch.setattr(RedisConnection, "_send", counted)
+
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            storage, context = storage_of(store), Context("default", TIME)
+
+            async def count(call: Callable[[], Awaitable[Any]]) -> int:
+                trips.clear()
+                await call()
+                return len(trips)
+
+            for _ in range(2):
+                await store.append_message("c", "user", "some tea")
+                await store.search("tea")
+            assert await count(lambda: store.append_message("c", "user", "more tea")) == 1
+            lookup = Lookup(parse_query("tea"))
+            await storage.search(context, lookup)
+            assert await count(lambda: storage.search(context, lookup)) == 4, "what waits, the engine, heads, messages"
+
+    asyncio.run(play())
