@@ -8,6 +8,7 @@ from html import unescape
 
 import msgspec
 import nh3
+import pyromark
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,60 @@ _PIECES = (
 def test_the_sanitizer_would_change_nothing(text: str) -> None:
     html = markdown.render(text)
     assert nh3.clean(html, **markdown.SANITIZER) == html
+
+
+_MARKUP = st.sampled_from(
+    (
+        *(
+            "a",
+            "b c",
+            "é漢",
+            " ",
+            "\n",
+            "\n\n",
+            "  \n",
+            "    ",
+            "\t",
+            "- ",
+            "* ",
+            "1. ",
+            "7) ",
+            "> ",
+            "# ",
+            "---",
+            "===",
+            "|",
+        ),
+        *(
+            "*",
+            "**",
+            "_",
+            "~~",
+            "`",
+            "```",
+            "```py\n",
+            "~~~",
+            "\\",
+            "&amp;",
+            "&nbsp;",
+            "&",
+            '"',
+            "'",
+            "x = 1",
+            "|a|b|\n|-|:-:|\n|1|2|\n",
+        ),
+        *("- a\n  - b\n", "> - c\n", "1. d\n\n   e\n", "**f**\n", "`g`\nh"),
+    )
+)
+
+
+@given(st.lists(_MARKUP, max_size=14).map("".join))
+def test_texts_without_links_are_rendered_as_all_texts_are(text: str) -> None:
+    writer = markdown._HtmlWriter()
+    fast = markdown._without_links(text)
+    assert writer.write(pyromark.events(text, options=markdown._OPTIONS)) or fast is None
+    # The parser begins some lines that the writer does not.
+    assert fast is None or fast.replace("\n", "") == "".join(writer.pieces).replace("\n", "")
 
 
 def test_a_line_of_words_is_one_paragraph() -> None:
@@ -255,10 +310,10 @@ _RUNS = (*"\"'`#/-;%<\\a1@$ .\n*({[=:!_+", '\\"', "\\'", "/*", "--", "a ", "$a",
 @pytest.mark.parametrize("grammar", {id(each): each for each in BY_LANGUAGE.values()}.values())
 def test_no_code_takes_more_than_linear_time(grammar: Grammar) -> None:
     for run in _RUNS:
-        text = (run * 100_000)[:100_000]
+        text = (run * 20_000)[:20_000]
         begin = time.process_time()
         assert sum(1 for _ in grammar.pattern.finditer(text)) <= len(text)
-        assert time.process_time() - begin < 2, run
+        assert time.process_time() - begin < 1, run
 
 
 def test_formulas_become_mathml() -> None:

@@ -65,20 +65,22 @@ _STATS_SECONDS = 15.0
 """How long the size of the store is not counted again."""
 _STATS_PATIENCE = 5.0
 _API, _WIRE = PREFIX + "/", WIRE_PREFIX + "/"
-_OPENAPI = _API + "openapi.json"
+_OPENAPI, _API_DOCS, _SHARES = _API + "openapi.json", "/api/docs", "/s/"
+_OTHERS = {"/healthz", "/readyz", "/metrics", "/mcp", _OPENAPI, _API_DOCS}
 
 _IMPORTS = 2
 """Uploads that a process reads at the same time."""
 
 
 class App:
-    """The application. API requests bypass the router of the pages, which is slower."""
+    """The application. Requests for the API and for pages bypass the router of the other routes, which is slower."""
 
-    def __init__(self, api: ASGIApp, openai: ASGIApp, live: ASGIApp, pages: ASGIApp) -> None:
+    def __init__(self, api: ASGIApp, openai: ASGIApp, live: ASGIApp, site: ASGIApp, others: Router) -> None:
         self._api = api
         self._openai = openai
         self._live = live
-        self._pages = pages
+        self._site = site
+        self._others = others
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         inside = scope.get("path", "")[len(scope.get("root_path", "")) :]
@@ -86,8 +88,10 @@ class App:
             handler = self._openai
         elif scope["type"] == "websocket":
             handler = self._live
+        elif inside in _OTHERS or inside.startswith(_SHARES):
+            handler = self._others
         else:
-            handler = self._api if inside.startswith(_API) and inside != _OPENAPI else self._pages
+            handler = self._api if inside.startswith(_API) else self._site
         return handler(scope, receive, send)
 
 
@@ -187,19 +191,20 @@ def create_app(
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )
     health = Health(store)
-    pages = Router(
+    site = Site(context, model or _model(settings))
+    others = Router(
         routes=[
             Route("/healthz", health.is_up),
             Route("/readyz", health.is_ready),
             Route(_OPENAPI, _get_openapi),
-            Route("/api/docs", _get_api_docs),
+            Route(_API_DOCS, _get_api_docs),
             Route("/metrics", _metrics_handler(auth, metrics, _StoreStats(store))),
-            Route("/s/{token}", SharePages(store).get),
+            Route(_SHARES + "{token}", SharePages(store).get),
             *_mcp(context),
         ],
-        default=Site(context, model or _model(settings)),
+        default=site,
     )
-    app = App(RestApi(context, ENDPOINTS), OpenAiWire(context), WebSocketTail(context), pages)
+    app = App(RestApi(context, ENDPOINTS), OpenAiWire(context), WebSocketTail(context), site, others)
     return _with_cors(app, settings.cors_origins) if settings.cors_origins else app
 
 

@@ -56,15 +56,14 @@ class MessageSlice(Struct, frozen=True):
 async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpResponse:
     """A conversation: its end, or a part around a message."""
     conversation = await request.conversation()
-    shown_slice, branches, summaries, heading = await asyncio.gather(
-        _slice(request),
-        _branches(request),
-        request.store.list_summaries(conversation.id),
-        headings.heading_of(request.store, conversation),
+    shown_slice, branches, summaries = await asyncio.gather(
+        _slice(request), _branches(request), request.store.list_summaries(conversation.id)
     )
     shown = shown_slice.branch or conversation.branch
     base = base_of(request, conversation)
-    neighbours, beginning = await asyncio.gather(neighbours_of(request, shown_slice), _beginning(request, shown_slice))
+    neighbours = await neighbours_of(request, shown_slice)
+    oldest = await _oldest(request, shown_slice)
+    heading = headings.heading_from(conversation, oldest)
     transcript_context = TranscriptContext(
         conversation, base, request.may("write"), branches, _visible_summaries(summaries, shown, branches), neighbours
     )
@@ -74,7 +73,7 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
         "base": base,
         "shown": shown,
         "shown_slice": shown_slice,
-        "beginning": beginning,
+        "beginning": oldest[0] if oldest else None,
     }
     if request.wants_fragment:
         make = partial(transcript.render_items, shown_slice.messages, transcript_context)
@@ -147,12 +146,11 @@ async def _slice(request: PageRequest[ShowQuery, NoForm]) -> MessageSlice:
     return MessageSlice(found, query.branch, found.has_more, has_newer=False)
 
 
-async def _beginning(request: PageRequest[ShowQuery, NoForm], shown_slice: MessageSlice) -> Message | None:
-    """Returns the first message of the branch; None if it has no messages."""
-    messages = shown_slice.messages
-    if shown_slice.has_older:
-        messages = await _reader(request, shown_slice.branch)(limit=1)
-    return messages[0] if messages else None
+async def _oldest(request: PageRequest[ShowQuery, NoForm], shown_slice: MessageSlice) -> Sequence[Message]:
+    """Returns the first messages of the branch."""
+    if not shown_slice.has_older:
+        return shown_slice.messages
+    return await _reader(request, shown_slice.branch)(limit=headings.FIRST)
 
 
 async def neighbours_of(request: PageRequest[Any, NoForm], shown_slice: MessageSlice) -> list[Message]:

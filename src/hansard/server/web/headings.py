@@ -10,7 +10,7 @@ from hansard.rendering.markdown import bare
 from hansard.store import Store
 from hansard.store.titles import first_words
 
-_FIRST = 5
+FIRST = 5
 """Oldest messages in which the first words of the user are searched."""
 
 
@@ -18,14 +18,14 @@ async def heading_of(store: Store, conversation: Conversation) -> str:
     """Returns the heading of a conversation; one without a title costs a read of its first messages."""
     if conversation.title or not conversation.message_count:
         return conversation.title or conversation.id
-    return heading_from(conversation, await store.get_messages(conversation.id, limit=_FIRST, blobs="refs"))
+    return heading_from(conversation, await store.get_messages(conversation.id, limit=FIRST, blobs="refs"))
 
 
 def heading_from(conversation: Conversation, oldest: Sequence[Message]) -> str:
     """Returns the heading of a conversation with these first messages."""
     if conversation.title:
         return conversation.title
-    words = bare(first_words(oldest[:_FIRST]) or "")
+    words = bare(first_words(oldest[:FIRST]) or "")
     return " ".join(words.split()) or conversation.id
 
 

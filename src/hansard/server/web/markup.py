@@ -7,14 +7,16 @@ page depends only on what they show, so it is cached by a digest of that.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from jinja2.ext import Extension
+from markupsafe import Markup, escape
 
 from hansard import __version__
 from hansard.cache import Cache
@@ -31,7 +33,17 @@ _OVERHEAD = 200
 html_cache: Cache[bytes, str] = Cache(_MOST_BYTES, lambda text: sys.getsizeof(text) + _OVERHEAD)
 frame_cache: Cache[bytes, str] = Cache(_MOST_FRAMES)
 """The frames of pages: navigation and footer, without title and content."""
-_encode = msgspec.json.Encoder(enc_hook=str).encode  # JSON supports integers of any size
+_SAID = re.compile(r"""\{\{ say\((["'])([^"'{}]*)\1\) \}\}""")
+"""A text without values in a template."""
+
+
+def _as_json(value: object) -> str:
+    if isinstance(value, Markup | int):  # integers of any size
+        return str(value)
+    raise NotImplementedError
+
+
+_encode = msgspec.json.Encoder(enc_hook=_as_json).encode
 
 
 def render(template: str, **values: Any) -> str:
@@ -46,8 +58,14 @@ def render_blocks(template: str, values: dict[str, Any]) -> dict[str, Markup]:
 
 
 def cached(shown: object, write: Callable[[], str], into: Cache[bytes, str] = html_cache) -> Markup:
-    """Returns the result of `write` from the cache. It must depend only on `shown`, and on the reader's language."""
-    key = hashlib.blake2b(_encode((words.language(), shown)), digest_size=20).digest()
+    """Returns the result of `write` from the cache. It must depend only on `shown`, and on the reader's language.
+
+    What JSON cannot express is not cached.
+    """
+    try:
+        key = hashlib.blake2b(_encode((words.language(), shown)), digest_size=20).digest()
+    except (TypeError, NotImplementedError):
+        return Markup(write())
     html = into.get(key)
     if html is None:
         html = write()
@@ -56,14 +74,28 @@ def cached(shown: object, write: Callable[[], str], into: Cache[bytes, str] = ht
     return Markup(html)
 
 
-@cache
 def named(template: str) -> Template:
-    return _environment().get_template(template)
+    """Returns a template in the reader's language."""
+    return _translated(template, words.language())
 
 
 @cache
-def _environment() -> Environment:
+def _translated(template: str, language: str) -> Template:
+    return _environment(language).get_template(template)
+
+
+class _TranslatedTexts(Extension):
+    """Replaces the texts of a template that have no values by their translation, before it is compiled."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        known: Mapping[str, str] = self.environment.globals["catalogue"]
+        return _SAID.sub(lambda found: escape(known.get(found[2], found[2])), source)
+
+
+@cache
+def _environment(language: str) -> Environment:
     environment = Environment(
+        extensions=[_TranslatedTexts],
         loader=PackageLoader("hansard.server.web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -71,6 +103,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    environment.globals["catalogue"] = words.catalogue(language)
     environment.globals.update(version=__version__, query=links.query, files=static_files, words=words)
     environment.globals.update(say=words.say, say_count=words.say_count)
     environment.filters.update(

@@ -205,11 +205,18 @@ class PageRequest(Request[Q, F]):
         }
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
-        """Renders a whole page: the blocks of its template inside the frame."""
+        """Renders a whole page: the blocks of its template inside the frame. The same values are rendered once."""
         around = self._around()
+        page = markup.cached((template, around, values), lambda: self._page(template, around, values))
+        return self._response(page, status)
+
+    def _page(self, template: str, around: dict[str, Any], values: dict[str, Any]) -> str:
         blocks = markup.render_blocks(template, around | {"may": self.may} | values)
         here, scripts = blocks.get("here", Markup("")), blocks.get("scripts", Markup(""))
-        return self._framed(around, status, here, scripts, blocks["title"], blocks["main"])
+        return self._framed(around, here, scripts, blocks["title"], blocks["main"])
+
+    def _response(self, page: str, status: int = 200) -> HttpResponse:
+        return HttpResponse(page.encode("utf-8", "replace"), status, (*PAGE_HEADERS, *self._seed[1]), HTML)
 
     def render_error(self, status: int, headers: Headers, **values: Any) -> HttpResponse:
         """Renders an error, with the navigation if the caller is known."""
@@ -222,11 +229,9 @@ class PageRequest(Request[Q, F]):
 
     def render_around(self, here: str, title: str, inside: Markup) -> HttpResponse:
         """Renders a whole page around HTML."""
-        return self._framed(self._around(), 200, here, Markup(""), escape(title) + " · Hansard", inside)
+        return self._response(self._framed(self._around(), here, Markup(""), escape(title) + " · Hansard", inside))
 
-    def _framed(
-        self, around: dict[str, Any], status: int, here: str, scripts: Markup, title: Markup, inside: Markup
-    ) -> HttpResponse:
+    def _framed(self, around: dict[str, Any], here: str, scripts: Markup, title: Markup, inside: Markup) -> str:
         """Puts title and content into the frame, which is rendered once for the same values."""
         values = around | {"here": here, "scripts": scripts}
         frame = markup.cached(
@@ -236,8 +241,7 @@ class PageRequest(Request[Q, F]):
         )
         before, _, rest = frame.partition(_TITLE)
         middle, _, after = rest.partition(_INSIDE)
-        page = f"{before}{title}{middle}{inside}{after}"
-        return HttpResponse(page.encode("utf-8", "replace"), status, (*PAGE_HEADERS, *self._seed[1]), HTML)
+        return f"{before}{title}{middle}{inside}{after}"
 
     def render_fragment(self, template: str, **values: Any) -> HttpResponse:
         """Renders a part of a page for the script."""
