@@ -9,7 +9,8 @@ from typing import TypeVar
 import pytest
 
 from hansard.analysis import Clause, Position, Query, Terms, analyse, formula, one_word, parse_query, relaxed, relevance
-from hansard.analysis.relevance import Posting, ScoredKey
+from hansard.analysis.one_word import Posting
+from hansard.analysis.relevance import ScoredKey
 from hansard.blocking import run_to_end
 
 T = TypeVar("T")

@@ -28,6 +28,7 @@ from hansard.analysis import (
     relevance,
     searchable,
 )
+from hansard.analysis.one_word import Posting
 from hansard.blocking import run_to_end
 from hansard.contract.backend import Backend
 from hansard.contract.storage import Placed
@@ -94,7 +95,7 @@ class _Scanned:
         self._query = lookup.query
         self._sieve = Sieve(lookup.query)
         self._groups: dict[tuple[str, int], int] = {}
-        self._has: dict[Clause, list[relevance.Posting]] = {clause: [] for clause in lookup.query.wanted}
+        self._has: dict[Clause, list[Posting]] = {clause: [] for clause in lookup.query.wanted}
         self._found: set[int] = set()
         self._unsure: list[int] = []
         """Messages that do not match, but may be next to one that is not read yet."""
@@ -134,7 +135,7 @@ class _Scanned:
     async def count(self, clause: Clause, most: int) -> int:
         return min(len(self._has[clause]), most)
 
-    async def of(self, clause: Clause) -> Iterable[relevance.Posting]:
+    async def of(self, clause: Clause) -> Iterable[Posting]:
         return self._has[clause]
 
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:

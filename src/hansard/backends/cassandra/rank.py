@@ -20,7 +20,7 @@ from hansard.analysis import (
     relevance,
     searchable,
 )
-from hansard.analysis.relevance import Posting
+from hansard.analysis.one_word import Posting
 from hansard.backends.cassandra.search import ATTEMPTS, Entry, IndexSearch, entry_of, once
 from hansard.contract.storage import Run
 from hansard.contract.types import Context

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from hansard.analysis import Clause, Lookup, Match, Position, Query, RankedMatch, Ranking, Terms, relevance
-from hansard.analysis.relevance import Posting, ScoredKey
+from hansard.analysis.one_word import Posting
+from hansard.analysis.relevance import ScoredKey
 from hansard.backends.files.rows import QUERIES
 from hansard.backends.files.search import BranchFilter, IndexHit, filters, found_and_read, owner_of
 from hansard.backends.files.tenant import Tenant

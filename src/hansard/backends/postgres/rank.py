@@ -19,7 +19,8 @@ from hansard.analysis import (
     relevance,
     searchable,
 )
-from hansard.analysis.relevance import Posting, ScoredKey
+from hansard.analysis.one_word import Posting
+from hansard.analysis.relevance import ScoredKey
 from hansard.backends.postgres import lexemes, read, search_sql
 from hansard.backends.postgres.connection import PostgresConnection, Row
 from hansard.backends.postgres.search import PostgresSearch, message_of, tail_of

@@ -22,7 +22,7 @@ from hansard.model import NOT_YET, Message, Problem, Receipt, Stats, to_micros
 from hansard.rules import operations
 
 
-class Lifecycle:
+class RedisMaintenance:
     def __init__(
         self, nodes: Nodes, keys: RedisKeys, writer: RedisWriter, records: RedisRecords, index: RedisIndex
     ) -> None:

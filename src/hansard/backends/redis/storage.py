@@ -12,7 +12,7 @@ from hansard.analysis import Lookup, Matches, Ranking
 from hansard.backends.redis import listing, read, server, tenant_data
 from hansard.backends.redis.index import RedisIndex
 from hansard.backends.redis.keys import RedisKeys
-from hansard.backends.redis.maintenance import Lifecycle
+from hansard.backends.redis.maintenance import RedisMaintenance
 from hansard.backends.redis.nodes import open_nodes
 from hansard.backends.redis.options import RedisOptions
 from hansard.backends.redis.partitions import RedisPartitions
@@ -53,7 +53,7 @@ class RedisStorage:
         self._writer = RedisWriter(self.nodes, self.keys, self._states, settling, self._records)
         self._index = RedisIndex(self.nodes, self.keys)
         self._search = RedisSearch(self.nodes, self.keys, self._index)
-        self._lifecycle = Lifecycle(self.nodes, self.keys, self._writer, self._records, self._index)
+        self._lifecycle = RedisMaintenance(self.nodes, self.keys, self._writer, self._records, self._index)
         self._capabilities = Capabilities(
             name="redis",
             durability="process",

@@ -24,7 +24,7 @@ from hansard.analysis import (
     analyse,
     relevance,
 )
-from hansard.analysis.relevance import Posting
+from hansard.analysis.one_word import Posting
 from hansard.backends.shared.full_text import clause_expression, expression
 from hansard.backends.shared.vocabulary import with_pieces
 from hansard.backends.sqlite import index, rows, search

@@ -150,7 +150,8 @@ async def _oldest(request: PageRequest[ShowQuery, NoForm], shown_slice: MessageS
     """Returns the first messages of the branch."""
     if not shown_slice.has_older:
         return shown_slice.messages
-    return await _reader(request, shown_slice.branch)(limit=headings.FIRST)
+    found: Messages = await _reader(request, shown_slice.branch)(limit=headings.FIRST)
+    return found
 
 
 async def neighbours_of(request: PageRequest[Any, NoForm], shown_slice: MessageSlice) -> list[Message]:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -88,7 +88,7 @@ class _TranslatedTexts(Extension):
     """Replaces the texts of a template that have no values by their translation, before it is compiled."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        known: Mapping[str, str] = self.environment.globals["catalogue"]
+        known = cast(Mapping[str, str], self.environment.globals["catalogue"])
         return _SAID.sub(lambda found: escape(known.get(found[2], found[2])), source)
 
 
