@@ -18,7 +18,7 @@ import hansard
 from hansard import Limits, sync
 from hansard.backends.redis import batch, rows, tenant_data, transaction
 from hansard.backends.redis.keys import RedisKeys, list_member, place, record_member, record_prefix
-from hansard.backends.redis.maintenance import Lifecycle
+from hansard.backends.redis.maintenance import RedisMaintenance
 from hansard.backends.redis.nodes import Nodes
 from hansard.model import Message, Participant, Usage
 
@@ -138,7 +138,7 @@ def test_what_is_appended_while_a_tenant_goes_stays_whole(
         async with hansard.connect(url, limits=limits) as store, hansard.connect(url, limits=limits) as other:
             await store.append("before", Message("user", picture))
             await store.blobs.put(base64.b64decode(picture["image"]))
-            run, holds = tenant_data.run_operations, Lifecycle._holds_anything
+            run, holds = tenant_data.run_operations, RedisMaintenance._holds_anything
 
             async def late(nodes: Nodes, operations: batch.Operations) -> list[int]:
                 """Which blobs there are is known, and all are about to go."""
@@ -154,14 +154,14 @@ def test_what_is_appended_while_a_tenant_goes_stays_whole(
             assert await store.check() == []
             assert (await store.admin.delete_tenant("default")).blobs == 1
 
-            async def later(self: Lifecycle, tenant: str) -> bool:
+            async def later(self: RedisMaintenance, tenant: str) -> bool:
                 """That it holds nothing is known, and it is about to be forgotten."""
-                monkeypatch.setattr(Lifecycle, "_holds_anything", holds)
+                monkeypatch.setattr(RedisMaintenance, "_holds_anything", holds)
                 found = await holds(self, tenant)
                 await other.append("meanwhile", Message("user", picture))
                 return found
 
-            monkeypatch.setattr(Lifecycle, "_holds_anything", later)
+            monkeypatch.setattr(RedisMaintenance, "_holds_anything", later)
             await store.admin.delete_tenant("default")
             assert await store.admin.tenants() == ["default"]
 
