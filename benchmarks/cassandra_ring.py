@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from tools.cassandra import Node, free_port, why_absent
@@ -22,11 +23,14 @@ from hansard import Message, Store
 from hansard.backends.cassandra import CassandraBackend
 from hansard.backends.cassandra.connection import Link, Statement
 from hansard.backends.cassandra.options import options_of
+from hansard.errors import TimedOut
 from hansard.testing import processes
 from hansard.urls import Url
 
 _ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 _WRITERS = 64
+_TURNS = 3
+"""Rounds of many writers, in which ours and the raw calls take turns."""
 _PATIENCE = 10.0
 """Seconds that a writer may wait for one append, while processes write to one conversation."""
 _BODY = b"Where is my order? It should have come on Tuesday."
@@ -57,6 +61,8 @@ class RawConversation:
         self._id = secrets.token_hex(8)
         self._stamp: str | None = None
         self._seq = 0
+        self.repeats = 0
+        """Batches that were sent again after a time-out."""
 
     async def append(self) -> None:
         key = (self._link.prefix, "raw", self._id)
@@ -66,8 +72,17 @@ class RawConversation:
             head = ("swap_head", (stamp, _BODY, *key, self._stamp))
         message: Statement = ("put_row_with_body", (*key, 1, 5, 1, self._seq, "", _BODY, _BODY))
         place: Statement = ("put_new_row", (*key, 1, 1, 0, 0, secrets.token_hex(8), b"[1,1]"))
-        assert await self._link.swap([head, message, place])
+        while not await self._swap([head, message, place], stamp):
+            self.repeats += 1
         self._stamp = stamp
+
+    async def _swap(self, statements: list[Statement], stamp: str) -> bool:
+        """A time-out leaves open whether the batch was applied: a serial read tells, as in a store."""
+        try:
+            return await self._link.swap(statements)
+        except TimedOut:
+            found = await self._link.read("read_head", "raw", self._id, 1, serial=True)
+            return bool(found) and found[0][5] == stamp
 
     async def newest(self) -> None:
         assert len(await self._link.read("read_head", "raw", self._id, 51)) == 51
@@ -136,12 +151,16 @@ async def measure(url: str, rounds: int) -> None:
         )
         _line("head and last 50", ours_ms, raw_ms, "ms", "<= 1.5", ours_ms <= 1.5 * raw_ms)
         raws = [RawConversation(link) for _ in range(_WRITERS)]
-        times = max(2, rounds // 10)
-        raw_rate = await _together([each.append for each in raws], times)
-        rate = await _together([lambda id=f"c{n}": append(id) for n in range(_WRITERS)], times)  # type: ignore[misc]
+        own: list[_Call] = [partial(append, f"c{n}") for n in range(_WRITERS)]
+        rates: list[tuple[float, float, float]] = []
+        for _ in range(_TURNS):
+            raw_rate = await _together([each.append for each in raws], max(2, rounds // 20))
+            rate = await _together(own, max(2, rounds // 20))
+            rates.append((raw_rate, rate, await _together([lambda: append("hot")] * _WRITERS, max(2, rounds // 20))))
+        raw_rate, rate, hot = (statistics.median(each) for each in zip(*rates, strict=True))
         _line("64 writers, 64 conversations", rate, raw_rate, "/s", ">= 0.5", rate >= 0.5 * raw_rate)
-        hot = await _together([lambda: append("hot")] * _WRITERS, times)
         _line("64 writers, one conversation", hot, rate, "/s", ">= 1.5", hot >= 1.5 * rate)
+        print(f"raw batches sent again after a time-out: {sum(each.repeats for each in raws)}")
 
 
 def main() -> None:
