@@ -34,6 +34,14 @@ class Url:
         self.path = unquote(parts.path)
         self._options = dict(parse_qsl(parts.query, keep_blank_values=True))
 
+    def credentials(self) -> tuple[str | None, str | None, str]:
+        """Returns the user name and the password before the hosts, and the hosts."""
+        from urllib.parse import unquote
+
+        user, _, hosts = self.netloc.rpartition("@")
+        name, _, password = user.partition(":")
+        return unquote(name) or None, unquote(password) or None, hosts
+
     def option(self, name: str) -> str | None:
         return self._options.pop(name, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from tests.backends.cassandra.mortal_link import Died, MortalLink
 from tests.backends.cassandra.raw import rows_with
 
 import hansard
-from hansard.backends.cassandra import CassandraBackend, search
+from hansard.backends.cassandra import CassandraBackend, index, search
 from hansard.backends.cassandra.changes import Change
+from hansard.backends.cassandra.connection import Link, Row, Statement
+from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.rows import IndexProgress
 from hansard.testing.clock import Clock
 from hansard.testing.contract.judged import CORPUS, QUERIES
@@ -27,6 +30,10 @@ def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class MortalIndexerLink(MortalLink):
+    async def put_together(self, statements: Sequence[Statement]) -> None:
+        self.count()
+        await super().put_together(statements)
+
     async def put(self, name: str, *arguments: Any) -> None:
         self.count()
         await super().put(name, *arguments)
@@ -179,5 +186,86 @@ def test_a_store_without_an_index_is_indexed_by_its_first_search(url: str, monke
             assert len(await _found(store.user("ann"), "words")) == 3
             assert [done async for done in backend.reindex()] == [1, 2, 3]
             assert len(await _found(store, "words")) == 3
+
+    asyncio.run(run())
+
+
+class RefusedHeads(Heads):
+    """As if another writer were always faster, so many times."""
+
+    refused = 0
+
+    async def swap(self, *arguments: Any) -> Any:
+        self.refused -= 1
+        return None if self.refused >= 0 else await super().swap(*arguments)
+
+
+def test_a_search_that_others_keep_overtaking_says_what_it_lacks(
+    url: str, no_tail: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        backend = await _open(url)
+        heads = backend.storage.indexer._heads = RefusedHeads(backend.storage.link)
+        async with hansard.Store(backend) as store:
+            await store.append_message("c", "user", "some words")
+            heads.refused = 12
+            hits = await store.search("words")
+            assert (len(hits), hits.complete) == (1, True)
+            await store.append_message("c", "user", "other words")
+            heads.refused = 10**9
+            with monkeypatch.context() as patch:
+                patch.setattr(index, "_PATIENCE", 0.1)
+                for order in ("newest", "relevance"):
+                    hits = await store.search("words", order=order)
+                    assert (len(hits), hits.complete) == (1, False)
+                with pytest.raises(hansard.TimedOut, match="kept changing"):
+                    await backend.catch_up()
+            heads.refused = 3
+            assert [done async for done in backend.reindex()] == [2]
+            hits = await store.search("words")
+            assert (len(hits), hits.complete) == (2, True)
+
+    asyncio.run(run())
+
+
+class CountingRowsLink(Link):
+    rows = 0
+
+    async def find(self, name: str, *arguments: Any) -> list[Row]:
+        found = await super().find(name, *arguments)
+        self.rows += len(found)
+        return found
+
+
+def test_a_tenant_wide_search_for_a_common_word_reads_few_rows(
+    url: str, no_tail: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_MOST", 20)
+    monkeypatch.setattr(search, "_MOST_RANKED", 100)
+
+    async def run() -> None:
+        backend = await _open(url)
+        async with (
+            hansard.Store(backend, clock=Clock()) as store,
+            hansard.connect("memory://", clock=Clock()) as memory,
+        ):
+            for number in range(40):
+                new = [hansard.Message("user", f"common words {number} {each}") for each in range(25)]
+                for each in (store, memory):
+                    await each.append(f"c{number}", new, user_id=f"u{number % 5}")
+            link = backend.storage.link
+            link.__class__ = CountingRowsLink
+            assert isinstance(link, CountingRowsLink)
+            for query in ("words", '"common words" 3', "wor* 7 -5"):
+                assert await _found(store, query, order="newest") == await _found(memory, query, order="newest")
+            link.rows = 0
+            hits = await store.search("words", order="newest", limit=5, token_cap=None)
+            assert [hit.message.text for hit in hits] == [f"common words 39 {each}" for each in range(24, 19, -1)]
+            assert hits.complete
+            assert link.rows < 500
+            link.rows = 0
+            hits = await store.search("words", limit=5)
+            assert (len(hits), hits.complete) == (5, False)
+            assert link.rows <= 101
 
     asyncio.run(run())

@@ -54,7 +54,7 @@ def test_one_host_wrong() -> None:
     host, _, port = cassandra.url().removeprefix("cassandra://").rpartition(":")
 
     async def run() -> None:
-        url = f"cassandra://127.0.0.254,{host}:{port}/{cassandra.KEYSPACE}?prefix=wrong-host"
+        url = f"cassandra://127.0.0.254,{host}:{port}/{cassandra.KEYSPACE}?prefix=t{secrets.token_hex(4)}"
         async with hansard.connect(url) as store:
             await store.append_message("c", "user", "one")
             assert [each.text for each in await store.get_messages("c")] == ["one"]

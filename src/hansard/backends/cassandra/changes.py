@@ -18,6 +18,9 @@ from hansard.contract.storage import Changes, Update
 from hansard.contract.types import Context, Draft
 from hansard.model import Message, to_micros
 
+_MOST_INLINE = 5000
+"""References, participants and records of removed messages that an outbox holds: one mutation must carry them."""
+
 
 class Leaving(Struct, kw_only=True):
     """The rows that a write removes or changes, which must be read first."""
@@ -51,9 +54,10 @@ def is_addition(changes: Changes) -> bool:
 class Change:
     """One `Changes`, made into a write. `base` is the head that the first write of its batch was decided on."""
 
-    def __init__(self, context: Context, name: Name, before: Head | None, write: Write | None) -> None:
+    def __init__(self, context: Context, prefix: str, name: Name, before: Head | None, write: Write | None) -> None:
         self._context = context
         self._name = name
+        self._key = (prefix, *name)
         self._before = before
         base = write.before if write else before
         self._base = base
@@ -63,7 +67,7 @@ class Change:
         else:
             self._n, self._recent = rows.following(before)
             follows = WriteEffects(name[0], to_micros(context.now))
-            self.write = Write(name, base, Head(self._n), follows, {}, None, None, set(), {}, {}, [])
+            self.write = Write(name, base, Head(self._n), follows, {}, None, None, None, set(), {}, {}, [])
         self._follows = self.write.follows
         self._era = before.era if before else 1
         self._overlaid = before is not None and before.overlaid
@@ -86,21 +90,27 @@ class Change:
         self._finish(changes, segments, is_new=is_new)
         return self.write
 
+    def _then(self, query: str, *arguments: str | int) -> None:
+        """A step in another partition."""
+        self._follows.steps.append((query, arguments))
+
     # Removals
 
     def _wipe(self, changes: Changes, leaving: Leaving) -> None:
         before, follows = self._before, self._follows
         assert before is not None
-        self.write.ended = before.era
-        follows.ended = before.partitions
         self._era = before.era + 1
-        follows.leaving = list(leaving.participants)
-        for segment, seq, what in leaving.references:
-            self._release(segment, seq, what)
-        if changes.wipes == "everything":
-            self.write.untied = before.birth
-            follows.records = list(leaving.records)
-            follows.birth = before.birth
+        self.write.ended = before.era
+        birth = before.birth if changes.wipes == "everything" else 0
+        wiped = WriteEffects(follows.tenant, follows.at, birth=birth)
+        rest = (leaving.references, leaving.participants, leaving.records)
+        self.write.wiped = effects.wipe(wiped, self._key, self._n, *rest)
+        if sum(map(len, rest)) > _MOST_INLINE:
+            follows.ended = (before.era, birth, before.partitions)
+            return
+        self.write.untied = birth or None
+        for part in before.partitions:
+            self._then("delete_part", self._n, *self._key, part)
 
     def _remove(self, row: CassandraMessage) -> None:
         for key in _keys(self._era, row):
@@ -109,19 +119,26 @@ class Change:
             self.write.rows[(self._era, rows.MESSAGE, row.segment, row.seq, "")] = (rows.REMOVED, None)
         who = row.extra.participant
         if who is not None and who.kind == "user":
-            self._follows.unsays.append((who.id, row.stored.id))
+            prefix, tenant, id = self._key
+            self._then("remove_participant", self._n, prefix, tenant, who.id, id, row.stored.id)
         self._let_go(row)
         before = self._before
         if before is not None and row.seq <= before.index.claimed:
-            month = index.month_of(row.created_at)
-            self._follows.unindexed_messages.append((index.owner_of(before), month, row.segment, row.seq))
+            place = index.place_of(
+                *self._key[:2], index.owner_of(before), index.month_of(row.created_at), self._name[1]
+            )
+            self._then("delete_terms", self._n, *place, self._name[1], row.segment, row.seq)
 
     def _unseal(self, row: CassandraMessage, id: str = "") -> bool:
         """Deletes the rows of a message from its part. Returns whether part 0 must hide them until then."""
         before = self._before
         if before is None or row.seq > before.copied:
             return False
-        self._follows.unsealed.append((before.part_of(row.seq), self._era, row.segment, row.seq, id))
+        place = (self._n, *self._key, before.part_of(row.seq), self._era)
+        for kind in (rows.MESSAGE, rows.REFERENCE):
+            self._then("delete_part_rows", *place, kind, row.segment, row.seq)
+        if id:
+            self._then("delete_part_id", self._n, *self._key, rows.id_part(id), self._era, id)
         is_sealed = row.seq <= before.sealed
         self._overlaid = self._overlaid or is_sealed
         return is_sealed
@@ -130,15 +147,7 @@ class Change:
         """Releases the blobs and the upload that a message refers to."""
         for what in _references(row):
             self.write.rows[(self._era, rows.REFERENCE, row.segment, row.seq, what)] = None
-            self._release(row.segment, row.seq, what)
-
-    def _release(self, segment: int, seq: int, what: str) -> None:
-        kind, stamp, name = what.split("/", 2)
-        if kind == "upload":
-            self._follows.uploads.append(name)
-        else:
-            reference = rows.reference(self._name[1], stamp, segment, seq)
-            self._follows.releases.setdefault(name, []).append(reference)
+            effects.release(self._follows, self._key, row.segment, row.seq, what)
 
     # Additions
 
@@ -151,7 +160,8 @@ class Change:
         who = message.participant
         if who is not None and who.kind == "user":
             self.write.rows[(self._era, rows.PARTICIPANT, 0, 0, who.id)] = (b"{}", None)
-            self._follows.says.append((who.id, message.id))
+            prefix, tenant, id = self._key
+            self._then("add_participant", prefix, tenant, who.id, id, message.id, self._n)
         self._pin(segment, message)
 
     def _put(self, segment: int, message: Message, body: str, size: int) -> None:
@@ -241,7 +251,8 @@ class Change:
         self._follows.is_first = self._follows.is_first or (is_new and state is not None)
         self._follows.due = [each for each in self._follows.due if each[1] != "conversation"]
         self._follows.not_due = []
-        effects.move(self._follows, self._base.state if self._base else None, state, self._name[1])
+        base = self._base.state if self._base else None
+        effects.move(self._follows, self._key[0], self._n, self._name[1], base, state)
         if state is None and not self.write.head.has_tombstones:
             # A sweep removes the head of the deleted conversation.
             self._follows.due.append((to_micros(self._context.now + rules.TOMBSTONE_LIFE), "tombstone", self._name[1]))
@@ -255,10 +266,12 @@ class Change:
             self._follows.unindexed += [(owner, state.months)] if state.months else []
             state = IndexProgress(is_listed=state.is_listed)
         if has_moved and state.is_listed:
-            self._follows.unlisted.append(owner)
+            # One less, so that what the same write enters stays.
+            self._follows.steps.append(index.unlist(self._key[0], self._name, owner, self._n - 1))
             state = IndexProgress()
         if after is not None and after.seq > state.upto and after.conversation.message_count and not state.is_listed:
-            self._follows.listed.append(after.conversation.user_id or "")
+            new_owner = after.conversation.user_id or ""
+            self._follows.steps.append(index.list_unindexed(self._key[0], self._name, new_owner, self._n))
             state = structs.replace(state, is_listed=True)
         return state
 

@@ -162,9 +162,9 @@ class Link:
             bound.consistency_level = ConsistencyLevel.LOCAL_SERIAL
         return await self._repeat(bound, "not_applied")
 
-    async def find(self, name: str, term: str) -> list[Row]:
+    async def find(self, name: str, *arguments: Any) -> list[Row]:
         """The same over all partitions."""
-        bound = (await self._prepare(name)).bind((term,))
+        bound = (await self._prepare(name)).bind(arguments)
         bound.fetch_size = 1000
         return await self._repeat(bound, "not_applied")
 

@@ -7,6 +7,8 @@ is applied late loses against that of a later write.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
 
@@ -24,48 +26,65 @@ Entry = tuple[str, int, int]
 """List, bucket, slot."""
 Due = tuple[int, str, str]
 """Time, kind, name."""
+Step = tuple[str, tuple[Any, ...]]
+"""The name of a query, and its arguments: texts and numbers. Outboxes store them, so their meaning must not change."""
+Ended = tuple[int, int, list[int]]
+"""An era, the birth of the conversation if that was deleted, and the parts."""
 
 
 class WriteEffects(Struct, omit_defaults=True):
     tenant: str
     at: int
-    enters: list[Entry] = []
-    leaves: list[Entry] = []
+    steps: list[Step] = []
+    moves: list[list[Step]] = []
+    """Between lists: the steps in one partition, together, so that a conversation is always somewhere."""
     is_first: bool = False
     """The conversation is new: its tenant may be."""
     sums: list[Sum] = []
-    says: list[tuple[str, str]] = []
-    """Participant and message."""
-    unsays: list[tuple[str, str]] = []
-    leaving: list[str] = []
-    """Participants whose messages are all removed."""
     due: list[Due] = []
     not_due: list[Due] = []
     releases: dict[str, list[str]] = {}
     """The references to remove, by blob."""
-    uploads: list[str] = []
-    """Uploads to delete."""
     records: list[tuple[str, tuple[str, ...], str]] = []
     """Owner, namespace and key of the records to delete with the conversation."""
     birth: int = 0
-    unsealed: list[tuple[int, int, int, int, str]] = []
-    """Part, era, segment and seq of messages whose rows are deleted from parts, and the id if that goes, too."""
-    ended: list[int] = []
-    """Parts that are deleted."""
-    listed: list[str] = []
-    """Owners under which the conversation enters the table `unindexed`."""
-    unlisted: list[str] = []
-    """Owners under which it leaves that table."""
     unindexed: list[tuple[str, tuple[int, ...]]] = []
     """Owners and months: all rows of the conversation are deleted from the search index."""
-    unindexed_messages: list[tuple[str, int, int, int]] = []
-    """Owner, month, segment and seq of messages whose rows are deleted."""
     reindexed: list[tuple[str, int, int, int, int]] = []
     """Owner, era, month, segment and seq of messages whose rows are put again."""
+    ended: Ended | None = None
+    """All messages were removed, and referred to more than an outbox can hold: their rows stay until that is done."""
 
     @property
     def is_empty(self) -> bool:
         return self == WriteEffects(self.tenant, self.at)
+
+
+def release(effects: WriteEffects, key: tuple[str, str, str], segment: int, seq: int, what: str) -> None:
+    """Releases the blob or upload that a row of kind REFERENCE names."""
+    kind, stamp, name = what.split("/", 2)
+    if kind == "upload":
+        effects.steps.append(("delete_upload", (key[0], name)))
+    else:
+        effects.releases.setdefault(name, []).append(rows.reference(key[2], stamp, segment, seq))
+
+
+def wipe(
+    effects: WriteEffects,
+    key: tuple[str, str, str],
+    n: int,
+    references: Iterable[tuple[int, int, str]],
+    participants: Iterable[str],
+    records: Iterable[tuple[str, tuple[str, ...], str]],
+) -> WriteEffects:
+    """Adds what follows from the removal of all messages, and of the conversation if there are records."""
+    for reference in references:
+        release(effects, key, *reference)
+    for who in participants:
+        # One less, so that what the same write adds stays.
+        effects.steps.append(("remove_participants", (n - 1, *key[:2], who, key[2])))
+    effects.records = list(records)
+    return effects
 
 
 def bucket_of(name: str) -> int:
@@ -98,12 +117,25 @@ def entries(conversation: Conversation) -> list[Entry]:
     return found
 
 
-def move(effects: WriteEffects, before: ConversationState | None, after: ConversationState | None, id: str) -> None:
+def move(
+    effects: WriteEffects,
+    prefix: str,
+    n: int,
+    id: str,
+    before: ConversationState | None,
+    after: ConversationState | None,
+) -> None:
     """Moves a conversation from the list entries of one state to those of another."""
     old = entries(before.conversation) if before else []
     new = entries(after.conversation) if after else []
-    effects.leaves = [entry for entry in old if entry not in new]
-    effects.enters = [entry for entry in new if entry not in old]
+    batches: dict[tuple[str, int], list[Step]] = {}
+    for entry in old:
+        if entry not in new:
+            batches.setdefault(entry[:2], []).append(("leave_list", (n, prefix, effects.tenant, *entry, id)))
+    for entry in new:
+        if entry not in old:
+            batches.setdefault(entry[:2], []).append(("enter_list", (prefix, effects.tenant, *entry, id, n)))
+    effects.moves = list(batches.values())
     expired, expires = _expiry(before), _expiry(after)
     if expired != expires:
         effects.not_due += [(expired, "conversation", id)] if expired is not None else []

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import time
+from calendar import monthrange
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from msgspec import structs
 
@@ -25,13 +28,15 @@ from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.read import ConversationView, Name
 from hansard.backends.cassandra.rows import Head
 from hansard.contract.types import Row
+from hansard.errors import TimedOut
 from hansard.executor import run_in_thread
 from hansard.model import Message, from_micros, to_micros
 
 _PIECE = 500
 _PIECE_BYTES = 4 << 20
 _AT_ONCE = 16
-_TRIES = 5
+_PATIENCE = 10.0
+"""Seconds for which a conversation is indexed that others keep changing."""
 _SECOND = 1_000_000
 
 
@@ -46,6 +51,13 @@ def scope_of(prefix: str, tenant: str) -> str:
 def month_of(created_at: int) -> int:
     time = from_micros(created_at)
     return time.year * 100 + time.month
+
+
+def period_of(month: int) -> tuple[int, int]:
+    """From its first moment to before the first one of the next month."""
+    year, number = divmod(month, 100)
+    begin = to_micros(datetime(year, number, 1, tzinfo=UTC))
+    return begin, begin + monthrange(year, number)[1] * 86_400 * _SECOND
 
 
 def place_of(prefix: str, tenant: str, owner: str, month: int, id: str) -> tuple[str, str, str, int, int]:
@@ -83,17 +95,12 @@ async def replace_terms(link: Link, name: Name, owner: str, place: tuple[int, in
     if head is not None and head.state is not None and head.era == era:
         row = await ConversationView(link, name, head, head.state).at(segment, seq)
     if row is None:
-        await delete_terms(link, name, owner, (month, segment, seq), n)
+        partition = place_of(link.prefix, name[0], owner, month, name[1])
+        await link.put("delete_terms", n, *partition, name[1], segment, seq)
         return
     (message,) = await read.messages_of(link, name[1], [row])
     query, arguments = await run_in_thread(put_terms, link.prefix, name[0], owner, segment, message, n)
     await link.put(query, *arguments)
-
-
-async def delete_terms(link: Link, name: Name, owner: str, place: tuple[int, int, int], n: int) -> None:
-    month, segment, seq = place
-    partition = place_of(link.prefix, name[0], owner, month, name[1])
-    await link.put("delete_terms", n, *partition, name[1], segment, seq)
 
 
 async def delete_all_terms(link: Link, name: Name, owner: str, months: Sequence[int], n: int) -> None:
@@ -112,12 +119,12 @@ def bucket_of(owner: str, id: str) -> int:
     return effects.bucket_of(owner or id)
 
 
-async def list_unindexed(link: Link, name: Name, owner: str, n: int) -> None:
-    await link.put("put_unindexed", link.prefix, name[0], bucket_of(owner, name[1]), owner, name[1], n)
+def list_unindexed(prefix: str, name: Name, owner: str, n: int) -> Statement:
+    return "put_unindexed", (prefix, name[0], bucket_of(owner, name[1]), owner, name[1], n)
 
 
-async def unlist(link: Link, name: Name, owner: str, n: int) -> None:
-    await link.put("delete_unindexed", n, link.prefix, name[0], bucket_of(owner, name[1]), owner, name[1])
+def unlist(prefix: str, name: Name, owner: str, n: int) -> Statement:
+    return "delete_unindexed", (n, prefix, name[0], bucket_of(owner, name[1]), owner, name[1])
 
 
 def owner_of(head: Head | None) -> str:
@@ -149,40 +156,45 @@ class Indexer:
         if not behind and not (head and head.index.is_listed and owner_of(head) == owner):
             # The head does not know this entry. A conversation that is being made enters it again, later.
             n = head.n if head else time.time_ns() // 1000 - 60 * _SECOND
-            await unlist(self._link, (tenant, id), owner, n)
+            await self._link.put_together([unlist(self._link.prefix, (tenant, id), owner, n)])
         return head, behind
 
     async def index(self, name: Name, *, again: bool = False) -> int:
-        """Indexes the messages of a conversation that are not, or all of them again. Returns how many."""
-        done = 0
-        for _ in range(_TRIES):
+        """Indexes the messages that a conversation has now and that are not, or all of them again. Returns how many."""
+        done, target = 0, None
+        give_up = time.monotonic() + _PATIENCE
+        while time.monotonic() < give_up:
             head = await read.load(self._link, name)
             state = head.state if head else None
             if head is None or state is None:
                 return done
+            target = state.seq if target is None else target
             if again:
                 head = structs.replace(head, index=structs.replace(head.index, version=0))
             if start_of(head) < state.seq and not head.index.is_listed:
                 # So that others go on if this process dies.
-                await list_unindexed(self._link, name, owner_of(head), max(head.n + 1, time.time_ns() // 1000))
+                n = max(head.n + 1, time.time_ns() // 1000)
+                await self._link.put_together([list_unindexed(self._link.prefix, name, owner_of(head), n)])
                 head = structs.replace(head, index=structs.replace(head.index, is_listed=True))
-            count, is_whole = await self._pieces(name, head)
+            count, is_whole = await self._pieces(name, head, target)
             done += count
             if is_whole:
                 return done
-            again = False
-        return done
+            again = again and not count
+            # Others are writing: not all at the same time again.
+            await asyncio.sleep(random.random() * 0.05)
+        raise TimedOut(f"others kept changing conversation {name[1]!r} while it was indexed", outcome="unknown")
 
-    async def _pieces(self, name: Name, head: Head | None) -> tuple[int, bool]:
-        """Returns how many messages were indexed, and whether these are all."""
+    async def _pieces(self, name: Name, head: Head | None, target: int) -> tuple[int, bool]:
+        """Returns how many messages were indexed, and whether these are all up to the target."""
         done = 0
         while head is not None and head.state is not None:
-            after = start_of(head)
-            if after >= head.state.seq and not head.index.is_listed:
+            after, last = start_of(head), head.state.seq
+            if after >= target and (after < last or not head.index.is_listed):
                 return done, True
             view = ConversationView(self._link, name, head, head.state)
-            found = await view.rows(after, _PIECE, _PIECE_BYTES) if after < head.state.seq else []
-            upto = found[-1].message.seq if len(found) == _PIECE else head.state.seq
+            found = await view.rows(after, _PIECE, _PIECE_BYTES) if after < last else []
+            upto = found[-1].message.seq if len(found) == _PIECE else last
             upto = await self._end_of(view, found, upto)
             head = await self._index_piece(name, head, found, upto)
             done += len(found) if head is not None else 0
@@ -219,7 +231,7 @@ class Indexer:
 
         finished = await self._heads.finish(name, claim, end)
         if finished is not None and not finished.index.is_listed:
-            await unlist(self._link, name, owner_of(finished), finished.n)
+            await self._link.put_together([unlist(self._link.prefix, name, owner_of(finished), finished.n)])
         return finished
 
     async def _put(self, name: Name, claim: Head, found: Sequence[Row], months: Iterable[int]) -> None:

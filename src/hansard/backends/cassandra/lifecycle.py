@@ -40,7 +40,7 @@ class Lifecycle(TenantMaintenance):
         self.catalog = NameCatalog(self.link)
         self.blobs = BlobTable(self.link, self.catalog)
         self.records = RecordTable(self.link, self.catalog, self.heads)
-        partitions = CassandraPartitions(self.link, self.blobs, self.catalog, self.records)
+        partitions = CassandraPartitions(self.link, self.heads, self.blobs, self.catalog, self.records)
         self.writer = WriteRunner(self.link, self.heads, partitions, self.records, self.blobs)
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:

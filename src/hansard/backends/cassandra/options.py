@@ -44,7 +44,7 @@ def options_of(url: Url) -> tuple[CassandraOptions, str]:
         raise ValidationError(f"keyspace {keyspace!r}: at most 48 small letters, digits and _, a letter first")
     if not re.fullmatch(r"[\w.:/-]+", prefix):
         raise ValidationError(f"prefix={prefix!r}: letters, digits and any of _ . : / -")
-    username, password, hosts = _credentials(url)
+    username, password, hosts = url.credentials()
     names, port = _hosts(hosts or "localhost", url)
     options = CassandraOptions(
         hosts=names,
@@ -58,16 +58,6 @@ def options_of(url: Url) -> tuple[CassandraOptions, str]:
         tls_ca=tls_ca,
     )
     return options, prefix
-
-
-def _credentials(url: Url) -> tuple[str | None, str | None, str]:
-    from urllib.parse import unquote
-
-    given, at, hosts = url.netloc.rpartition("@")
-    if not at:
-        return None, None, hosts
-    username, _, password = given.partition(":")
-    return unquote(username), unquote(password), hosts
 
 
 def _hosts(text: str, url: Url) -> tuple[tuple[str, ...], int]:

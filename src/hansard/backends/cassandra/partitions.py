@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from hansard.backends.cassandra import effects as places
-from hansard.backends.cassandra import index, read, rows, seal, uploads
+from hansard.backends.cassandra import index, read, rows, uploads
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.effects import WriteEffects
+from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.records import RecordTable
 from hansard.backends.cassandra.rows import Head
@@ -24,13 +24,14 @@ from hansard.backends.shared.settling import Outgoing, RemovedCounts, WriteMark
 from hansard.errors import HansardError, Unavailable
 
 _LOOKS = 3
+_AT_ONCE = 16
 _LINGER = 86_400
-Step = Coroutine[Any, Any, None]
 
 
 class CassandraPartitions:
-    def __init__(self, link: Link, blobs: BlobTable, catalog: NameCatalog, records: RecordTable) -> None:
+    def __init__(self, link: Link, heads: Heads, blobs: BlobTable, catalog: NameCatalog, records: RecordTable) -> None:
         self._link = link
+        self._heads = heads
         self._blobs = blobs
         self._catalog = catalog
         self._records = records
@@ -64,7 +65,7 @@ class CassandraPartitions:
             # The names of prepared rows are unique to this write, so they can be removed at once.
             await self.undo(write.tenant, write.mark)
             return None
-        return [] if write.follows.is_empty else [Outgoing(write.head.n, write.effects, write.head.n)]
+        return [Outgoing(write.head.n, write.effects, write.head.n)] if write.is_outgoing else []
 
     async def swap(self, write: Write) -> bool:
         """Whether the write has happened."""
@@ -96,11 +97,43 @@ class CassandraPartitions:
 
     async def outbox(self, tenant: str, mark: WriteMark) -> Sequence[Outgoing[WriteEffects]]:
         found = await self._link.read("read_kind", tenant, mark.id, 0, rows.BESIDE, rows.OUTGOING, serial=True)
-        where = f"the outbox of {mark.id!r}"
-        return [Outgoing(row[3], [documents.decode(row[6], WriteEffects, where)], row[3]) for row in reversed(found)]
+        stored = [documents.decode(row[6], list[WriteEffects], f"the outbox of {mark.id!r}") for row in reversed(found)]
+        numbers = [row[3] for row in reversed(found)]
+        return [
+            Outgoing(n, [*effects, *[await self._wiped(mark.id, n, each) for each in effects if each.ended]], n)
+            for n, effects in zip(numbers, stored, strict=True)
+        ]
+
+    async def _wiped(self, id: str, n: int, effect: WriteEffects) -> WriteEffects:
+        """The effects of the rows of an ended era, which are there until `remove_outgoing`."""
+        assert effect.ended is not None
+        era, birth, parts = effect.ended
+        ask, name = self._link.read, (effect.tenant, id)
+        references = [row for part in (0, *parts) for row in await ask("read_kind", *name, part, era, rows.REFERENCE)]
+        people = await ask("read_kind", *name, 0, era, rows.PARTICIPANT)
+        ties = await ask("read_kind", *name, 0, rows.BESIDE, rows.TIE) if birth else []
+        return places.wipe(
+            WriteEffects(effect.tenant, effect.at, birth=birth),
+            (self._link.prefix, *name),
+            n,
+            [(row[2], row[3], row[4]) for row in references],
+            [row[4] for row in people],
+            rows.tied(ties, birth),
+        )
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[WriteEffects]) -> None:
-        await self._link.put("remove_outgoing", self._link.prefix, tenant, id, outgoing.entry)
+        key = (self._link.prefix, tenant, id)
+        for era, birth, parts in (each.ended for each in outgoing.effects if each.ended):
+            for part in parts:
+                await self._link.put("delete_part", outgoing.n, *key, part)
+            ended: list[Statement] = [
+                ("delete_era", (*key, era)),
+                ("delete_rows", (*key, rows.BESIDE, rows.TIE, birth)),
+            ]
+            while head := await read.load(self._link, (tenant, id), serial=True):
+                if await self._heads.swap((tenant, id), head, head, ended):
+                    break
+        await self._link.put("remove_outgoing", *key, outgoing.entry)
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
         await self._link.put("delete_mark", self._link.prefix, tenant, mark.id, mark.n)
@@ -150,58 +183,27 @@ class CassandraPartitions:
     # Effects
 
     async def apply(self, id: str, n: int, effect: WriteEffects) -> RemovedCounts:
+        link, name = self._link, (effect.tenant, id)
         await asyncio.gather(
-            *self._lists(id, n, effect),
-            *self._people(id, n, effect),
-            *self._dues(n, effect),
+            *(link.put(query, *arguments) for query, arguments in effect.steps),
+            *map(link.put_together, effect.moves),
+            *(self._catalog.remove_due(effect.tenant, *each, n) for each in effect.not_due),
+            *(self._catalog.put_due(effect.tenant, *each, n) for each in effect.due),
             *(self._add_usage(id, n, effect.tenant, each) for each in effect.sums),
-            *(uploads.delete(self._link, upload) for upload in effect.uploads),
-            *self._terms(id, n, effect),
-            *(seal.delete_rows(self._link, (effect.tenant, id), row, n) for row in effect.unsealed),
-            *(seal.delete_part(self._link, (effect.tenant, id), part, n) for part in effect.ended),
+            *(index.delete_all_terms(link, name, owner, months, n) for owner, months in effect.unindexed),
+            *(index.replace_terms(link, name, each[0], each[1:], n) for each in effect.reindexed),
             # Once more: a concurrent removal may have deleted the name.
             *([self._catalog.add("tenant", "", effect.tenant)] if effect.is_first else []),
         )
         blobs = 0
-        for sha256, references in effect.releases.items():
-            blobs += await self._blobs.release(effect.tenant, sha256, references, effect.at, (id, n))
+        digests = list(effect.releases)
+        for first in range(0, len(digests), _AT_ONCE):
+            some = digests[first : first + _AT_ONCE]
+            release = self._blobs.release
+            gone = (release(effect.tenant, each, effect.releases[each], effect.at, (id, n)) for each in some)
+            blobs += sum(await asyncio.gather(*gone))
         dropped = [await self._records.drop_bound(effect.tenant, place, effect.birth) for place in effect.records]
         return RemovedCounts(blobs, sum(dropped))
-
-    def _lists(self, id: str, n: int, effect: WriteEffects) -> list[Step]:
-        """One batch for each partition, so that a conversation is always somewhere."""
-        prefix, tenant = self._link.prefix, effect.tenant
-        batches: dict[tuple[str, int], list[Statement]] = {}
-        for name, bucket, slot in effect.leaves:
-            leave = (n, prefix, tenant, name, bucket, slot, id)
-            batches.setdefault((name, bucket), []).append(("leave_list", leave))
-        for name, bucket, slot in effect.enters:
-            enter = (prefix, tenant, name, bucket, slot, id, n)
-            batches.setdefault((name, bucket), []).append(("enter_list", enter))
-        return [self._link.put_together(batch) for batch in batches.values()]
-
-    def _terms(self, id: str, n: int, effect: WriteEffects) -> list[Step]:
-        """In the search index."""
-        link, name = self._link, (effect.tenant, id)
-        steps = [index.list_unindexed(link, name, owner, n) for owner in effect.listed]
-        # One less, so that what the same write enters stays.
-        steps += [index.unlist(link, name, owner, n - 1) for owner in effect.unlisted]
-        steps += [index.delete_all_terms(link, name, owner, months, n) for owner, months in effect.unindexed]
-        steps += [index.delete_terms(link, name, each[0], each[1:], n) for each in effect.unindexed_messages]
-        steps += [index.replace_terms(link, name, each[0], each[1:], n) for each in effect.reindexed]
-        return steps
-
-    def _people(self, id: str, n: int, effect: WriteEffects) -> list[Step]:
-        prefix, tenant, put = self._link.prefix, effect.tenant, self._link.put
-        steps = [put("add_participant", prefix, tenant, who, id, said, n) for who, said in effect.says]
-        steps += [put("remove_participant", n, prefix, tenant, who, id, said) for who, said in effect.unsays]
-        # One less, so that what the same write adds stays.
-        steps += [put("remove_participants", n - 1, prefix, tenant, who, id) for who in effect.leaving]
-        return steps
-
-    def _dues(self, n: int, effect: WriteEffects) -> list[Step]:
-        steps = [self._catalog.remove_due(effect.tenant, *each, n) for each in effect.not_due]
-        return [*steps, *(self._catalog.put_due(effect.tenant, *each, n) for each in effect.due)]
 
     async def _add_usage(self, id: str, n: int, tenant: str, sum: rows.Sum) -> None:
         row = sum.row

@@ -38,7 +38,7 @@ _SEQ_MASK = (1 << _SEQ_BITS) - 1
 
 async def rank(storage: CassandraStorage, context: Context, lookup: Lookup) -> Ranking:
     for attempt in range(1, ATTEMPTS + 1):
-        searched = IndexSearch(storage, context, structs.replace(lookup, below=None))
+        searched = IndexSearch(storage, context, structs.replace(lookup, below=None), is_ranked=True)
         if not await searched.locate():
             return Ranking([])
         postings = CassandraPostings(searched)
@@ -47,7 +47,7 @@ async def rank(storage: CassandraStorage, context: Context, lookup: Lookup) -> R
         found = [(searched.match(postings.entries[each.key], messages), each) for each in best]
         there = [RankedMatch(match, each.score, each.covered) for match, each in found if match is not None]
         if len(there) == len(found) or attempt == ATTEMPTS:
-            return Ranking(there)
+            return Ranking(there, searched.is_complete)
     raise AssertionError
 
 

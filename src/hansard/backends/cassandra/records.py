@@ -21,7 +21,8 @@ from hansard.backends.cassandra.connection import Link, Row, Statement
 from hansard.backends.cassandra.effects import Due
 from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.rows import CassandraRecord, Head
-from hansard.backends.shared import documents
+from hansard.backends.shared import documents, turns
+from hansard.backends.shared.turns import Turn
 from hansard.contract.storage import RecordChange, RecordKey
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import TimedOut
@@ -56,7 +57,7 @@ class RecordTable:
         self._link = link
         self._heads = heads
         self._catalog = catalog
-        self._turns: dict[tuple[str, str], asyncio.Lock] = {}
+        self._turns: turns.Queues = {}
 
     # Reading
 
@@ -125,7 +126,7 @@ class RecordTable:
         owner = context.user or ""
         keys = list(dict.fromkeys((write.namespace, write.key) for write in writes))
         give_up = time.monotonic() + _PATIENCE
-        async with self._turn(context.tenant, owner):
+        async with Turn(self._turns, (context.tenant, owner)):
             while time.monotonic() < give_up:
                 homes = await self._required(context, writes)
                 stored = dict(zip(keys, await self._load(context.tenant, owner, keys), strict=True))
@@ -139,12 +140,6 @@ class RecordTable:
                 if await self._store(context, owner, changes, stored, homes):
                     return results
         raise TimedOut(f"others kept changing these records for {_PATIENCE:g} seconds", outcome="not_applied")
-
-    def _turn(self, tenant: str, owner: str) -> asyncio.Lock:
-        """One writer of this process after another: they would only refuse each other."""
-        if len(self._turns) > 1000:
-            self._turns = {key: lock for key, lock in self._turns.items() if lock.locked()}
-        return self._turns.setdefault((tenant, owner), asyncio.Lock())
 
     async def _required(self, context: Context, writes: Sequence[RecordWrite]) -> dict[str, Head | None]:
         """The conversations that records will belong to, which must be there."""

@@ -30,19 +30,6 @@ _BATCH_ROWS = 100
 _ALL = 2**31 - 1
 
 
-async def delete_rows(link: Link, name: Name, row: tuple[int, int, int, int, str], n: int) -> None:
-    """Deletes what parts have of a message; without its place, if that stays."""
-    part, era, segment, seq, id = row
-    for kind in (rows.MESSAGE, rows.REFERENCE):
-        await link.put("delete_part_rows", n, link.prefix, *name, part, era, kind, segment, seq)
-    if id:
-        await link.put("delete_part_id", n, link.prefix, *name, rows.id_part(id), era, id)
-
-
-async def delete_part(link: Link, name: Name, part: int, n: int) -> None:
-    await link.put("delete_part", n, link.prefix, *name, part)
-
-
 class Sealer:
     def __init__(self, link: Link, heads: Heads) -> None:
         self._link = link
@@ -97,7 +84,8 @@ class Sealer:
             era, kind, segment, seq, _, _, doc, _ = row
             part = claim.part_of(seq)
             if doc == rows.REMOVED:
-                await delete_rows(self._link, name, (part, era, segment, seq, ""), claim.n)
+                for each in (rows.MESSAGE, rows.REFERENCE):
+                    await self._link.put("delete_part_rows", claim.n, *key, part, era, each, segment, seq)
                 continue
             copies.setdefault(part, []).append(row)
             if kind == rows.MESSAGE:

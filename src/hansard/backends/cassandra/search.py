@@ -30,6 +30,7 @@ from hansard.backends.cassandra.connection import Row
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
 from hansard.contract.types import Context, MessageQuery, StoredBranch
+from hansard.errors import TimedOut
 from hansard.executor import run_in_thread
 from hansard.model import Message, to_micros
 
@@ -43,6 +44,14 @@ _TAIL = 200
 """Messages up to which those that are not indexed are read by each search."""
 _PIECE_BYTES = 4 << 20
 _AT_ONCE = 32
+_ALL = 2**31 - 2
+_MOST = 1000
+"""Rows of a word that a search of a whole tenant reads at once."""
+_MOST_RANKED = 100_000
+"""Rows of a word that are ranked, in a whole tenant."""
+Period = tuple[int, int]
+"""From a time to before another."""
+EVER: Period = (-(2**62), 2**62)
 ATTEMPTS = 3
 
 
@@ -83,7 +92,7 @@ async def search(storage: CassandraStorage, context: Context, lookup: Lookup) ->
         there = [each for each in found if each is not None]
         # A message that was found and is gone was removed meanwhile.
         if len(there) == len(found) or attempt == ATTEMPTS:
-            return Matches(there, len(newest) > lookup.limit)
+            return Matches(there, len(newest) > lookup.limit, searched.is_complete)
     raise AssertionError
 
 
@@ -98,10 +107,27 @@ async def prepare(storage: CassandraStorage, tenant: str) -> None:
     await storage.catalog.add("search", tenant, str(VERSION))
 
 
+class _Crowded(Exception):
+    """A period has more rows than are read at once. `times` has those of some, which are spread like all of them."""
+
+    def __init__(self, times: list[int]) -> None:
+        super().__init__()
+        self.times = times
+
+
+def _split(period: Period, times: list[int]) -> list[Period]:
+    """Two periods, the newer one last, with about a tenth of the rows."""
+    low, high = period
+    at = sorted(times)[-1 - len(times) // 10]
+    at = at if at > low else min((each for each in times if each > low), default=low + 1)
+    return [(low, at), (at, high)]
+
+
 class IndexSearch:
     """One search: where it looks, and what it finds."""
 
-    def __init__(self, storage: CassandraStorage, context: Context, lookup: Lookup) -> None:
+    def __init__(self, storage: CassandraStorage, context: Context, lookup: Lookup, *, is_ranked: bool = False) -> None:
+        self.is_ranked = is_ranked
         self.storage = storage
         self.link = storage.link
         self.context = context
@@ -113,6 +139,8 @@ class IndexSearch:
         """Of the conversation that is searched."""
         self._tail: list[Entry] = []
         self._heads: dict[str, Head | None] = {}
+        self.is_complete = True
+        """Everything that it should have looked at was indexed, and read."""
         self.wanted = MessageQuery(
             roles=lookup.roles, participant_ids=lookup.participant_ids, since=lookup.since, until=lookup.until, limit=1
         )
@@ -159,9 +187,7 @@ class IndexSearch:
                 total += behind
                 if total > _TAIL:
                     for each in tails:
-                        assert each.state is not None
-                        await indexer.index((tenant, each.state.conversation.id))
-                        self._heads.pop(each.state.conversation.id, None)
+                        await self._index(each.conversation.id)
                     tails, total = [], 0
         for head in tails:
             await self._read_tail_of(head)
@@ -175,16 +201,28 @@ class IndexSearch:
         self._tail += await run_in_thread(lambda: [entry_of(row.segment, row.message) for row in found])
         if len(found) > _TAIL or (found and found[-1].message.seq < head.state.seq):
             # Its bytes are many.
+            await self._index(id)
+
+    async def _index(self, id: str) -> None:
+        self._heads.pop(id, None)
+        try:
             await self.storage.indexer.index((self.context.tenant, id))
-            self._heads.pop(id, None)
+        except TimedOut:
+            self.is_complete = False
 
     # What is found
 
     async def newest(self) -> list[Entry]:
-        """The newest matches, up to one more than the limit. The index of a user is read month by month."""
+        """The newest matches, up to one more than the limit. The index is read by periods, from the newest."""
         found: list[Entry] = []
-        for month in self._periods():
-            entries = [each for each in await self.all(month) if self._is_below(each)]
+        periods = self._periods()
+        while periods:
+            period = periods.pop()
+            try:
+                entries = [each for each in await self.all(period) if self._is_below(each)]
+            except _Crowded as crowd:
+                periods += _split(period, crowd.times)
+                continue
             entries.sort(key=lambda each: each.position, reverse=True)
             for first in range(0, len(entries), _AT_ONCE):
                 found += await self.filtered(entries[first : first + _AT_ONCE])
@@ -192,11 +230,14 @@ class IndexSearch:
                     return found
         return found
 
-    def _periods(self) -> list[int | None]:
-        if self._is_everywhere:
-            return [None]
-        months = sorted({*self._months, *(index.month_of(each.created) for each in self._tail)}, reverse=True)
-        return [*months]
+    def _periods(self) -> list[Period]:
+        """The newest last: the months of an owner, or all time."""
+        if not self._is_everywhere:
+            months = sorted({*self._months, *(index.month_of(each.created) for each in self._tail)})
+            return [index.period_of(month) for month in months]
+        since, until, below = self.lookup.since, self.lookup.until, self.lookup.below
+        end = to_micros(until) if until else EVER[1]
+        return [(to_micros(since) if since else EVER[0], min(end, below[0] + 1) if below else end)]
 
     @property
     def _is_everywhere(self) -> bool:
@@ -205,22 +246,22 @@ class IndexSearch:
     def _is_below(self, entry: Entry) -> bool:
         return self.lookup.below is None or entry.position < self.lookup.below
 
-    async def all(self, month: int | None = None) -> list[Entry]:
-        """The entries that match the query, of one month or of all, before heads decide."""
+    async def all(self, period: Period = EVER) -> list[Entry]:
+        """The entries that match the query, of one period, before heads decide."""
         query = self.lookup.query
         group = min(query.groups, key=lambda each: (sum(len(clause.rows) for clause in each), -_length(each)))
-        found = [entry for clause in group for entry in await self.having(clause, month)]
+        found = [entry for clause in group for entry in await self.having(clause, period)]
         tail = [each for each in self._tail if query.matches(each.terms)]
-        return once([*found, *(each for each in tail if month in (None, index.month_of(each.created)))])
+        return once([*found, *(each for each in tail if period[0] <= each.created < period[1])])
 
-    async def having(self, clause: Clause, month: int | None = None) -> list[Entry]:
+    async def having(self, clause: Clause, period: Period = EVER) -> list[Entry]:
         """The indexed entries that match the query and have the clause."""
         query = self.lookup.query
         is_whole = len(query.groups) == 1 and not query.excluded
         found: list[Entry] = []
         for phrase in clause.rows:
             is_exact = is_whole and len(phrase.parts) == 1 and not phrase.prefix
-            entries = await self._ask(self._term(phrase), month, words=not is_exact)
+            entries = await self._ask(self._term(phrase), period, words=not is_exact)
             if not is_exact:
                 entries = await run_in_thread(_really_matching, entries, query, phrase)
             found += entries
@@ -233,13 +274,28 @@ class IndexSearch:
             return f"{self._scope}={max(whole, key=len)}"
         return index.begin_of(self._scope, phrase.parts[0])
 
-    async def _ask(self, term: str, month: int | None, *, words: bool) -> list[Entry]:
+    async def _ask(self, term: str, period: Period, *, words: bool) -> list[Entry]:
         if self._is_everywhere:
-            rows = await self.link.find("find_words_in_tenant" if words else "find_in_tenant", term)
-            return [Entry(*row[1:]) for row in rows if row[0] == self.context.tenant]
-        months = self._months if month is None else [month] if month in self._months else []
+            return await self._ask_everywhere(term, period, words=words)
+        months = [each for each in self._months if period == EVER or index.period_of(each) == period]
         found = await asyncio.gather(*(self._ask_month(each, term, words=words) for each in months))
         return [Entry(*row[1:]) for each in found for row in each]
+
+    async def _ask_everywhere(self, term: str, period: Period, *, words: bool) -> list[Entry]:
+        """Raises `_Crowded` if there are more than a search should read. A ranking is incomplete then."""
+        is_moment = period[0] + 1 == period[1]
+        most = _ALL if is_moment else _MOST_RANKED if self.is_ranked else _MOST
+        if period == EVER:
+            query = "find_words_in_tenant" if words else "find_in_tenant"
+            rows = await self.link.find(query, term, most + 1)
+        else:
+            query = "find_words_in_tenant_between" if words else "find_in_tenant_between"
+            rows = await self.link.find(query, term, *period, most + 1)
+        if len(rows) > most and self.is_ranked:
+            self.is_complete = False
+        elif len(rows) > most:
+            raise _Crowded([row[4] for row in rows])
+        return [Entry(*row[1:]) for row in rows[:most] if row[0] == self.context.tenant]
 
     async def _ask_month(self, month: int, term: str, *, words: bool) -> list[Row]:
         tenant = self.context.tenant

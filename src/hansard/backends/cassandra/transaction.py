@@ -27,10 +27,11 @@ from hansard.backends.cassandra.rows import CassandraMessage, Head
 from hansard.backends.cassandra.seal import Sealer
 from hansard.backends.cassandra.write import Write
 from hansard.backends.cassandra.write_queue import LARGEST, Group, Queue, Queues
-from hansard.backends.shared import documents, message_walk, optimistic
+from hansard.backends.shared import message_walk, optimistic, turns
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import RemovedCounts, Settling
 from hansard.backends.shared.signals import Signals
+from hansard.backends.shared.turns import Turn
 from hansard.contract.storage import Applied, Changes, Found, Operation, T, Wants
 from hansard.contract.types import Context, ConversationState
 from hansard.errors import Corrupt, HansardError, Unsupported
@@ -55,6 +56,7 @@ class WriteRunner:
         self.blobs = blobs
         self.signals = Signals()
         self.queues = Queues()
+        self._turns: turns.Queues = {}
         self.sealer = Sealer(link, heads)
         self._partitions = partitions
         self._settling: Settling[Write, WriteEffects] = Settling(partitions, fence=partitions.fence)
@@ -66,7 +68,7 @@ class WriteRunner:
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
         name = (context.tenant, id)
         queue = self.queues.enter(name)
-        turn = _Turn(queue)
+        turn = Turn(self._turns, name)
         tries = 0
 
         async def begin(certain: bool) -> CassandraTransaction:
@@ -128,22 +130,6 @@ class WriteRunner:
             _log.warning("older messages of conversation %r stay in its first part: %s", write.name[1], error)
 
 
-class _Turn:
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._has_it = False
-
-    async def take(self) -> None:
-        if not self._has_it:
-            await self._queue.turn.acquire()
-            self._has_it = True
-
-    def leave(self) -> None:
-        if self._has_it:
-            self._has_it = False
-            self._queue.turn.release()
-
-
 class CassandraTransaction:
     def __init__(
         self,
@@ -152,7 +138,7 @@ class CassandraTransaction:
         id: str,
         head: Head | None,
         queue: Queue,
-        turn: _Turn,
+        turn: Turn,
         *,
         is_read: bool,
         hopes: bool = True,
@@ -251,7 +237,7 @@ class CassandraTransaction:
             group = None
         if group is not None and group.write.head is not self._head:
             raise Overtaken
-        change = Change(self.context, self._name, self._head, group.write if group else None)
+        change = Change(self.context, self._writer.link.prefix, self._name, self._head, group.write if group else None)
         write = change.make(changes, self._segments, Leaving(), checks_ids=self._assumed)
         group = group or Group(write)
         self._writer.queues.writes += 1
@@ -263,7 +249,7 @@ class CassandraTransaction:
     async def _apply_alone(self, changes: Changes) -> Applied:
         await self._queue.idle()
         leaving, applied = await self._leaving(changes)
-        change = Change(self.context, self._name, self._head, None)
+        change = Change(self.context, self._writer.link.prefix, self._name, self._head, None)
         write = change.make(changes, self._segments, leaving, checks_ids=self._assumed)
         self._writer.queues.writes += 1
         self.has_applied = True
@@ -318,10 +304,6 @@ class CassandraTransaction:
         records: list[tuple[str, tuple[str, ...], str]] = []
         if changes.wipes == "everything":
             ties = await view.kind(rows.TIE, rows.BESIDE)
-            records = [
-                documents.decode(row[6], tuple[str, tuple[str, ...], str], "a tie")
-                for row in ties
-                if row[2] == view.head.birth
-            ]
+            records = rows.tied(ties, view.head.birth)
         leaving = Leaving(references=references, participants=participants, records=records, tombstones=buried)
         return leaving, Applied(messages=view.state.conversation.message_count, summaries=len(summaries))

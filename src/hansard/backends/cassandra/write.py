@@ -41,6 +41,8 @@ class Write(Struct):
     follows: WriteEffects
     rows: dict[RowKey, Cells | None] = {}
     """None for a row to delete."""
+    wiped: WriteEffects | None = None
+    """The effects of the rows of the ended era."""
     ended: int | None = None
     """The era whose rows are all deleted."""
     untied: int | None = None
@@ -62,7 +64,11 @@ class Write(Struct):
     @property
     def is_plain(self) -> bool:
         """Nothing happens in other partitions."""
-        return self.follows.is_empty and not (self.uploads or self.references)
+        return not (self.is_outgoing or self.uploads or self.references)
+
+    @property
+    def is_outgoing(self) -> bool:
+        return not all(each.is_empty for each in self.effects)
 
     @property
     def mark(self) -> WriteMark:
@@ -82,21 +88,24 @@ class Write(Struct):
 
     @property
     def effects(self) -> Sequence[WriteEffects]:
-        return [self.follows]
+        return [self.follows] if self.wiped is None else [self.follows, self.wiped]
 
     def statements(self, prefix: str) -> list[Statement]:
         """One conditional batch."""
         key = (prefix, *self.name)
         found = [self._head(key)]
-        if self.ended is not None:
+        if self.follows.ended is not None:
+            found += [("delete_contents", (*key, self.ended)), ("delete_ids", (*key, self.ended))]
+        elif self.ended is not None:
             found.append(("delete_era", (*key, self.ended)))
         if self.untied is not None:
             found.append(("delete_rows", (*key, rows.BESIDE, rows.TIE, self.untied)))
         for place, cells in self.rows.items():
             found.append(self._row(key, place, cells))
-        if not self.follows.is_empty:
+        if self.is_outgoing:
+            stored = [self.follows] if self.follows.ended is not None else self.effects
             outgoing = (rows.BESIDE, rows.OUTGOING, 0, self.head.n, "")
-            found.append(("put_row", (*key, *outgoing, documents.encode(self.follows))))
+            found.append(("put_row", (*key, *outgoing, documents.encode(stored))))
         return found
 
     def _head(self, key: tuple[str, str, str]) -> Statement:

@@ -51,7 +51,6 @@ class Group:
 
 class Queue:
     def __init__(self, forget: Callable[[], None]) -> None:
-        self.turn = asyncio.Lock()
         self._forget = forget
         self._users = 0
         self.open: Group | None = None

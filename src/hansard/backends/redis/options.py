@@ -50,7 +50,7 @@ def options_of(url: Url) -> RedisOptions:
     url.finish(_OPTIONS)
     if not re.fullmatch(r"[\w.:/-]+", prefix):
         raise ValidationError(f"prefix={prefix!r}: letters, digits and any of _ . : / -")
-    username, password, hosts = _credentials(url)
+    username, password, hosts = url.credentials()
     unix, cluster = url.scheme == "redis+unix", url.scheme == "redis+cluster"
     if unix and (hosts or not url.path.strip("/")):
         raise ValidationError("redis+unix:// names a socket: write for example 'redis+unix:///run/redis.sock'")
@@ -65,14 +65,6 @@ def options_of(url: Url) -> RedisOptions:
         prefix=prefix,
         **given,
     )
-
-
-def _credentials(url: Url) -> tuple[str | None, str | None, str]:
-    from urllib.parse import unquote
-
-    user, _, hosts = url.netloc.rpartition("@")
-    name, _, password = user.partition(":")
-    return unquote(name) or None, unquote(password) or None, hosts
 
 
 def _address(text: str) -> Address:

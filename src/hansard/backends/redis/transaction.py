@@ -29,11 +29,11 @@ from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import RedisRecords
 from hansard.backends.redis.rows import StoredState
 from hansard.backends.redis.state_cache import Moment, RedisStateCache
-from hansard.backends.redis.write_queue import Queues, Turn
 from hansard.backends.shared import optimistic
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import RemovedCounts, Settling
 from hansard.backends.shared.signals import Signals
+from hansard.backends.shared.turns import Queues, Turn
 from hansard.contract.storage import Applied, Changes, Found, Operation, Placed, Run, T, Wants
 from hansard.contract.types import Context, ConversationState
 from hansard.errors import Unsupported

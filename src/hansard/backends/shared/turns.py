@@ -1,4 +1,4 @@
-"""Queues the writers of this process to one conversation.
+"""Queues the writers of this process to one conversation, or to other data that is swapped.
 
 Without turns they would overtake each other, and each would decide again and again.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from hansard.backends.redis.state_cache import Name
+Name = tuple[str, str]
+"""The tenant, and the id of a conversation or the owner of records."""
 
 
 class _Queue:
@@ -23,12 +24,20 @@ Queues = dict[Name, _Queue]
 
 
 class Turn:
+    """Of one writer; `async with` takes it and leaves it."""
+
     __slots__ = ("_name", "_queue", "_queues")
 
     def __init__(self, queues: Queues, name: Name) -> None:
         self._queues = queues
         self._name = name
         self._queue: _Queue | None = None
+
+    async def __aenter__(self) -> None:
+        await self.take()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
 
     async def take(self) -> None:
         """Waits for the turn, unless it is held already."""
