@@ -57,9 +57,10 @@ async def measure(name: str, size: int, folder: str) -> None:
         await _ask(store, 0)
         print(f"{name}, {size:,} vectors: made in {time.process_time() - start:.1f} s of processor time")
         by_index, index_time = await _answers(store)
-        nearest_messages.MOST = size + 1
+        nearest_messages.MOST, indexed = size + 1, nearest_messages.INDEXED
+        nearest_messages.INDEXED = size + 1
         exact, exact_time = await _answers(store)
-        nearest_messages.MOST = limit
+        nearest_messages.MOST, nearest_messages.INDEXED = limit, indexed
         shares = [
             sum(len({*one[:k]} & {*other[:k]}) / k for one, other in zip(by_index, exact, strict=True)) / _QUESTIONS
             for k in (10, 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from array import array
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from hansard import Message, Store, sync
 from hansard.search import Hits, vector_index, vectors
 from hansard.search.vector_index import VectorIndex
 from hansard.search.vectors import VectorRow
-from hansard.store import nearest_messages, view_indexes
+from hansard.store import nearest_messages, vector_records, view_indexes
 
 pytest.importorskip("usearch", reason="usearch is not installed")
 
@@ -45,6 +46,7 @@ class Topics:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view with more than a hundred vectors gets an index, and a search waits for it."""
     monkeypatch.setattr(nearest_messages, "MOST", LIMIT)
+    monkeypatch.setattr(nearest_messages, "INDEXED", LIMIT)
     monkeypatch.setattr(nearest_messages, "_WAIT_SECONDS", PATIENCE)
 
 
@@ -85,6 +87,7 @@ def test_an_index_finds_what_comparing_everything_finds(tmp_path: Path, monkeypa
             both_ways = await store.search("topic 3 ann", mode="hybrid", limit=50, token_cap=None)
             assert len(index_of(store) or ()) == 600
             monkeypatch.setattr(nearest_messages, "MOST", 100_000)
+            monkeypatch.setattr(nearest_messages, "INDEXED", 100_000)
             exact = [await found(store, each, limit=50) for each in questions]
             assert all(hits.complete for hits in (*by_index, *exact))
             shared = sum(len({*texts(one)} & {*texts(other)}) for one, other in zip(by_index, exact, strict=True))
@@ -93,6 +96,48 @@ def test_an_index_finds_what_comparing_everything_finds(tmp_path: Path, monkeypa
                 assert [hit.score for hit in one[:10]] == pytest.approx([hit.score for hit in other[:10]], abs=1e-4)
             hybrid = await store.search("topic 3 ann", mode="hybrid", limit=50, token_cap=None)
             assert len({*texts(hybrid)} & {*texts(both_ways)}) >= 49
+
+    asyncio.run(play())
+
+
+class Angles(Topics):
+    """The last word of a text is the angle between its vector and that of a query, in thousandths."""
+
+    def vector(self, text: str) -> list[float]:
+        angle = int(text.rsplit(maxsplit=1)[-1]) / 1000
+        return [math.cos(angle), math.sin(angle), *[0.0] * (self.dimensions - 2)]
+
+
+@pytest.mark.parametrize("is_sure", [True, False])
+def test_an_index_of_few_vectors_answers_only_if_it_is_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sure: bool
+) -> None:
+    monkeypatch.setattr(nearest_messages, "MOST", 100_000)
+    monkeypatch.setattr(nearest_messages, "CANDIDATES", 250)
+    # Each message is about as near as its neighbours; or those are nearest whose neighbours are far.
+    said = [f"near {5 * n}" for n in range(300)]
+    if not is_sure:
+        said = [text for n in range(300) for text in (f"alone {n}", "far 3000", "far 3000")] + ["together 700"] * 9
+    read = 0
+    chunks_of = vector_records.chunks_of
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal read
+        read += 1
+        return chunks_of(*arguments)
+
+    async def play() -> None:
+        async with hansard.connect(f"sqlite:///{tmp_path}/s.db", embedder=Angles()) as store:
+            await store.append("c", [Message("user", text) for text in said])
+            from_store = await found(store, "query 0", limit=5)
+            await found(store, "query 0", limit=5)
+            assert len(index_of(store) or ()) == len(said)
+            monkeypatch.setattr(vector_records, "chunks_of", counted)
+            again = await found(store, "query 0", limit=5)
+            assert [hit.message.id for hit in again] == [hit.message.id for hit in from_store]
+            assert [hit.score for hit in again] == pytest.approx([hit.score for hit in from_store], abs=1e-4)
+            assert {text.split()[0] for text in texts(again)} == {"near" if is_sure else "together"}
+            assert read == (0 if is_sure else 1)
 
     asyncio.run(play())
 

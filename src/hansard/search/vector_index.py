@@ -50,6 +50,9 @@ class Candidates(Struct, frozen=True):
     """The seqs of the candidates: those with the nearest vectors, and their neighbours."""
     has_all: bool
     """Whether every vector with a positive similarity was taken."""
+    least: float = 0.0
+    """The similarity of the last of the nearest. No message that is no candidate has a higher score: its own vector and
+    those of its neighbours, of which a score is the mean, are no nearer."""
 
 
 class _Chunk(Struct, frozen=True):
@@ -172,17 +175,17 @@ class VectorIndex:
         Their neighbours are candidates, too, and so are those of `also`.
         """
         with self._lock:
-            found, has_all = self._nearest(query, count)
+            found, has_all, least = self._nearest(query, count)
             scored = {id: set(seqs) for id, seqs in also.items() if id in self._chunks}
             for key in found:
                 id = self._ids[key >> _SEQ_BITS]
                 if id in among:
                     scored.setdefault(id, set()).update(similarity.neighbours(key & (1 << _SEQ_BITS) - 1))
             rows = self._similar(query, scored)
-        return Candidates(rows, {id: seqs & rows[id].keys() for id, seqs in scored.items()}, has_all)
+        return Candidates(rows, {id: seqs & rows[id].keys() for id, seqs in scored.items()}, has_all, least)
 
-    def _nearest(self, query: array[float], count: int) -> tuple[list[int], bool]:
-        """Returns the keys of the nearest vectors, and whether there are no others with a positive similarity."""
+    def _nearest(self, query: array[float], count: int) -> tuple[list[int], bool, float]:
+        """Returns the keys of the nearest vectors, whether no others have a positive similarity, and the least one."""
         import numpy
         from usearch.compiled import MetricKind
         from usearch.index import search
@@ -197,7 +200,8 @@ class VectorIndex:
         order = numpy.argsort(numpy.concatenate(distances), kind="stable")[:count]
         all_keys, all_distances = numpy.concatenate(keys)[order], numpy.concatenate(distances)[order]
         has_all = len(order) < count or bool(all_distances[-1] >= 1.0)
-        return all_keys[(all_keys != _FREE) & (all_distances < 1.0)].tolist(), has_all
+        least = 1.0 - float(all_distances[-1]) if len(order) else 0.0
+        return all_keys[(all_keys != _FREE) & (all_distances < 1.0)].tolist(), has_all, least
 
     def _similar(self, query: array[float], scored: Mapping[str, Collection[int]]) -> dict[str, dict[int, Similar]]:
         """Returns these messages and their neighbours."""

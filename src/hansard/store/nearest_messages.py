@@ -1,8 +1,9 @@
 """Search by meaning: the messages whose vectors are nearest to the query's.
 
-Every vector of the conversations that are searched is compared. Up to `MOST` of them are read from the store for each
-search, and every message is scored with its neighbours. More are held in memory (`view_indexes`): there, only the
-nearest and those next to them are scored, so a message that its neighbours alone would lift can be missed.
+Every vector of the conversations that are searched is compared, and every message is scored with its neighbours. From
+`INDEXED` vectors on, they are held in memory (`view_indexes`) and not read for each search. There, only the nearest and
+those next to them are scored. Up to `MOST` vectors, such an answer counts only if no other message can be among the
+best; else all are read. Beyond, a message that its neighbours alone would lift can be missed.
 
 A vector counts only if its message still exists, has the same text and is on the branch, so an outdated vector never
 finds a changed or deleted message, and lends nothing to its neighbours.
@@ -21,7 +22,7 @@ from hansard.analysis import Clause, Lookup, Match, analyse, searchable
 from hansard.contract.types import Context, MessageQuery
 from hansard.executor import run_in_thread
 from hansard.model import Conversation, Message
-from hansard.search import scan, similarity, vectors
+from hansard.search import scan, similarity, vector_index, vectors
 from hansard.search.similarity import Similar
 from hansard.search.vector_index import Candidates
 from hansard.search.vectors import VectorRow
@@ -31,7 +32,9 @@ from hansard.store.embedder_task import Embeddings, vectors_of
 from hansard.store.view_indexes import ViewIndex
 
 MOST = 100_000
-"""Vectors that one search reads from the store. A view with more gets an index."""
+"""Vectors that one search reads from the store."""
+INDEXED = 10_000
+"""Vectors from which a view gets an index: reading more than these four megabytes again and again costs more."""
 CANDIDATES = 1000
 """How many of the nearest are checked for messages that pass the filters."""
 MORE_CANDIDATES = 8000
@@ -39,6 +42,8 @@ MORE_CANDIDATES = 8000
 _BATCH = 50
 _WAIT_SECONDS = 5.0
 _ASKING = 20.0
+_ROUNDED = 0.01
+"""The most that the similarities of an index differ from ours: it compares with a query in bytes."""
 
 Key = tuple[str, str]
 """A conversation and a message."""
@@ -76,10 +81,22 @@ async def nearest(view: View, context: Context, lookup: Lookup, wanted: int, als
     index = embeddings.indexes.get(scope)
     found = None if index is None else await search.by_index(index)
     if found is None:
-        found, has_more = await search.from_store()
-        if has_more and index is None and (index := embeddings.indexes.add(scope, MOST)) is not None:
-            found = await search.by_index(index) or found
+        found, seen = await search.from_store()
+        if index is None and seen >= (INDEXED if vector_index.is_installed() else MOST):
+            index = embeddings.indexes.add(scope, MOST)
+            if index is not None and seen >= MOST:
+                found = await search.by_index(index) or found
     return structs.replace(found, complete=found.complete and is_done)
+
+
+class _Best(Struct, frozen=True):
+    """The best of some candidates."""
+
+    found: list[tuple[float, Match]]
+    has_all: bool
+    """They are as many as wanted, or all that there are."""
+    is_sure: bool
+    """No message that is no candidate can be better than one of them."""
 
 
 class _Search(Struct, frozen=True):
@@ -92,8 +109,8 @@ class _Search(Struct, frozen=True):
     wanted: int
     also: Mapping[Key, int]
 
-    async def from_store(self) -> tuple[Nearest, bool]:
-        """Compares the first `MOST` vectors; returns also whether there are more."""
+    async def from_store(self) -> tuple[Nearest, int]:
+        """Compares the first `MOST` vectors; returns also how many there were."""
         identity = embeddings_of(self.view).identity
         compared = _Compared(self.lookup, self.vector, self.also, CANDIDATES)
         async for conversation in scan.conversations(self.view.backend, self.context, self.lookup):
@@ -101,28 +118,30 @@ class _Search(Struct, frozen=True):
             if compared.seen >= MOST:
                 break
         found = await compared.nearest(self.view, self.context, self.wanted)
-        has_more = compared.seen >= MOST
-        has_all = not has_more and (len(compared.best) < CANDIDATES or compared.passed >= self.wanted)
-        return Nearest(found, compared.usual, has_all), has_more
+        has_all = compared.seen < MOST and (len(compared.best) < CANDIDATES or compared.passed >= self.wanted)
+        return Nearest(found, compared.usual, has_all), compared.seen
 
     async def by_index(self, index: ViewIndex) -> Nearest | None:
-        """Returns None if the index is not made yet, or if there are few vectors: then `from_store` is cheaper."""
+        """Returns None if the index is not made yet, or has few vectors, or of up to `MOST` not surely the nearest."""
         listed = scan.conversations(self.view.backend, self.context, self.lookup)
         conversations = {each.id: each async for each in listed}
         seconds = _WAIT_SECONDS if embeddings_of(self.view).in_background else None
         is_current = await index.refresh(self.context, self.lookup, conversations.values(), seconds)
-        if not index.is_built or index.vectors.count(conversations) < MOST:
+        count = index.vectors.count(conversations)
+        if not index.is_built or count < INDEXED:
             return None
-        found, has_all = await self._best_of(index, conversations, CANDIDATES)
-        if not has_all:
-            found, has_all = await self._best_of(index, conversations, MORE_CANDIDATES)
-        complete = is_current and not index.is_full and has_all
-        return Nearest(found, await run_in_thread(index.vectors.usual, self.vector), complete)
+        must_be_sure = count < MOST
+        if must_be_sure and not (is_current and count == len(index) and not index.is_full):
+            return None
+        best = await self._best_of(index, conversations, CANDIDATES)
+        if must_be_sure and not best.is_sure:
+            return None
+        if not best.has_all:
+            best = await self._best_of(index, conversations, MORE_CANDIDATES)
+        complete = is_current and not index.is_full and best.has_all
+        return Nearest(best.found, await run_in_thread(index.vectors.usual, self.vector), complete)
 
-    async def _best_of(
-        self, index: ViewIndex, conversations: Mapping[str, Conversation], most: int
-    ) -> tuple[list[tuple[float, Match]], bool]:
-        """Returns the best of so many candidates, and whether no other one can be better."""
+    async def _best_of(self, index: ViewIndex, conversations: Mapping[str, Conversation], most: int) -> _Best:
         also: dict[str, set[int]] = {}
         for (id, _), seq in self.also.items():
             also.setdefault(id, set()).add(seq)
@@ -130,7 +149,9 @@ class _Search(Struct, frozen=True):
         near = await run_in_thread(index.vectors.near, self.vector, most, conversations.keys(), also)
         await run_in_thread(compared.take_candidates, conversations, near)
         found = await compared.nearest(self.view, self.context, self.wanted)
-        return found, near.has_all or compared.passed >= self.wanted
+        has_enough = compared.passed >= self.wanted
+        is_sure = near.has_all or (has_enough and compared.lowest >= near.least + _ROUNDED)
+        return _Best(found, near.has_all or has_enough, is_sure)
 
 
 class NearMessage(Struct, frozen=True, order=True):
@@ -157,6 +178,8 @@ class _Compared:
         self.seen = 0
         self.passed = 0
         """How many of the best pass the filters, of those that were checked."""
+        self.lowest = 0.0
+        """The lowest score of those that were checked."""
         self._wanted: list[NearMessage] = []
         """Those of `also`."""
 
@@ -208,6 +231,7 @@ class _Compared:
         for at in range(0, len(best), _BATCH):
             if len(found) >= wanted:
                 break
+            self.lowest = best[min(at + _BATCH, len(best)) - 1].score
             async for each, message in stored.those_of(best[at : at + _BATCH]):
                 if marks.passes((scored := self._scored(each, message, stored))[1], self._lookup):
                     found[each] = scored
