@@ -78,7 +78,7 @@ def test_reasoning_status_sources_and_usage_are_shown(sample: Site) -> None:
     assert "Run the one test first" in parser.one("details", "reasoning").text
     parcel = sample.get("/c/sample-parcel")
     assert "Returns and refunds, section 4" in parcel.tree.one("details", "sources").words
-    assert "claude-sonnet-5 · 871 in · 142 out · 600 cached · cost 0.0047" in parcel
+    assert "claude-sonnet-5 · 871 in · 142 out · 600 cached · $0.0047" in parcel
     heating = sample.get("/c/sample-heating").tree
     states = [state.words for state in heating.one("div", "messages").all("span", "state")]
     assert states == ["interrupted", "blocked", "refused", "no result yet"]

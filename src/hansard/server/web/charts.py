@@ -14,7 +14,7 @@ from html import escape
 from markupsafe import Markup
 from msgspec import Struct
 
-from hansard.server.web.markup import short
+from hansard.server.web.quantities import short
 from hansard.server.web.words import say
 
 _FLOOR, _STEP = 100, 20

@@ -20,6 +20,8 @@ from hansard.formats.parts import AnyPart, Media, Reading, ToolCall, ToolResult
 from hansard.model import Conversation, Message
 from hansard.rendering import highlight, markdown
 from hansard.server.web.links import query, segment
+from hansard.server.web.quantities import size
+from hansard.server.web.words import say
 
 MOST = 20_000
 """Characters of one block in a list of messages."""
@@ -76,8 +78,28 @@ def speaker_of(message: Message, conversation: Conversation) -> Speaker:
     if who is not None:
         return _speaker(who.display_name or who.id, {"user": "user", "agent": "agent"}.get(who.kind, "system"), who.id)
     kind = _KINDS.get(message.role, "tool")
-    name = {"user": conversation.user_id or "User", "agent": conversation.agent_id or "Assistant"}.get(kind)
-    return _speaker(name or message.role.replace("_", " ").capitalize(), kind, name or kind)
+    id = {"user": conversation.user_id, "agent": conversation.agent_id}.get(kind)
+    return _speaker(id or role_name(message.role), kind, id or kind)
+
+
+def role_name(role: str) -> str:
+    """Returns the name of a speaker who has none."""
+    match role:
+        case "user":
+            return say("User")
+        case "assistant":
+            return say("Assistant")
+        case "agent":
+            return say("Agent")
+        case "system":
+            return say("System")
+        case "developer":
+            return say("Developer")
+        case "tool":
+            return say("Tool")
+        case "tool_response":
+            return say("Tool response")
+    return role.replace("_", " ").capitalize()
 
 
 def _speaker(name: str, kind: str, id: str) -> Speaker:
@@ -157,7 +179,7 @@ class _BlockWriter:
                 return self._result(part)
             case Media():
                 return self._media(part)
-        return self._json("other", part.native, name=part.origin or "content")
+        return self._json("other", part.native, name=part.origin or say("content"))
 
     def _text(self, kind: str, text: str) -> ContentBlock:
         shown = text[: self._context.most]
@@ -186,7 +208,7 @@ class _BlockWriter:
         block = ContentBlock(
             kind="result",
             id=result.id,
-            name=result.name or "result",
+            name=result.name or say("result"),
             is_error=result.is_error,
             inside=[block for block in inside if block is not None],
         )
@@ -222,12 +244,12 @@ class _BlockWriter:
         kind = {kinds.ImagePart: "image", kinds.Audio: "audio"}.get(type(media), "document")
         if kind == "image" and "svg" in media_type:
             kind = "document"
-        note = ", ".join(each for each in (media_type, size_of(ref.size) if ref is not None else "") if each)
-        name = media.name or {"image": "Picture", "audio": "Sound"}.get(kind, "Document")
+        note = ", ".join(each for each in (media_type, size(ref.size) if ref is not None else "") if each)
+        name = media.name or {"image": say("Picture"), "audio": say("Sound")}.get(kind, say("Document"))
         if is_elsewhere:
             return ContentBlock(kind="elsewhere", name=name, note=str(media.url)[:2000])
         if media.file_id and not media.data:
-            return ContentBlock(kind="elsewhere", name=name, note=f"file {media.file_id}")
+            return ContentBlock(kind="elsewhere", name=name, note=say("file {id}").format(id=media.file_id))
         if isinstance(media, kinds.Document) and media.text:
             return self._text("text", media.text)
         url = f"{self._context.base}/m/{segment(self._message.id)}/media/{number}"
@@ -239,7 +261,8 @@ class _BlockWriter:
             return []
         url = f"{self._context.base}/m/{segment(self._message.id)}/raw"
         return [
-            ContentBlock(kind="document", name="Kept apart", note=size_of(ref.size), url=url) for ref in self._refs[:20]
+            ContentBlock(kind="document", name=say("Kept apart"), note=size(ref.size), url=url)
+            for ref in self._refs[:20]
         ]
 
 
@@ -261,14 +284,6 @@ def _scalar(value: Any) -> str:
     return "…" if isinstance(value, dict | list) else str(value).lower()
 
 
-def size_of(size: int) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1000  # type: ignore[assignment]
-    return f"{size:,.1f} GB"
-
-
 def preview(messages: Sequence[Message]) -> str:
     """Returns the newest text of a conversation on one line."""
     for message in reversed(messages):
@@ -285,7 +300,9 @@ def tool_names(message: Message) -> list[str]:
         if isinstance(part, ToolCall):
             names.append(f"{part.name}({_brief(part.arguments)})")
         elif isinstance(part, ToolResult):
-            names.append(f"result of {part.name or 'a tool'}")
+            names.append(say("result of {name}").format(name=part.name or say("a tool")))
         elif isinstance(part, Media):
-            names.append({kinds.ImagePart: "a picture", kinds.Audio: "a sound"}.get(type(part), "a document"))
+            names.append(
+                {kinds.ImagePart: say("a picture"), kinds.Audio: say("a sound")}.get(type(part), say("a document"))
+            )
     return names

@@ -14,6 +14,8 @@ from markupsafe import Markup
 from hansard.model import Message, Rating, Source, Usage
 from hansard.server.web.content import ContentBlock, Speaker
 from hansard.server.web.links import query, segment
+from hansard.server.web.quantities import money
+from hansard.server.web.words import number, say, say_count, say_html
 
 _MOST_ERROR, _MOST_CHUNK = 200, 500
 
@@ -26,18 +28,6 @@ def time(moment: datetime, style: str = "ago") -> Markup:
 def _time(moment: datetime, style: str) -> str:
     exact = moment.astimezone(UTC).isoformat()
     return f'<time datetime="{exact}" data-style="{style}">{exact[:10]} {exact[11:16]} UTC</time>'
-
-
-def cost(amount: float) -> str:
-    if not amount:
-        return "0"
-    return f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.4f}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Returns `1 branch`, `2 branches`."""
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{ending}"
 
 
 # Messages
@@ -58,7 +48,7 @@ def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left
         f'<header class="by"><span class="name" dir="auto">{name}</span>{_role(message, who)}'
         f'<a class="when" href="{base}{query(at=message.id)}#m{message.seq}">{_time(message.created_at, "clock")}</a>'
         f"{_states(message)}{_why(message, base)}"
-        f'<a class="open" href="{whole}" aria-label="This message by itself">⋯</a></header>\n'
+        f'<a class="open" href="{whole}" aria-label="{say_html("This message by itself")}">⋯</a></header>\n'
         f"{_error(message)}{_said(message, blocks, whole)}"
         f"{_sources(message.sources)}{_marks(message)}{_usage(message.usage)}{_left(left_at, base)}"
         "</div>\n</article>\n"
@@ -76,21 +66,30 @@ def _states(message: Message) -> str:
     states = ""
     if message.status != "complete":
         kind = "live" if message.status == "in_progress" else "bad"
-        states = f'<span class="state {kind}">{message.status.replace("_", " ")}</span>'
+        states = f'<span class="state {kind}">{_status(message.status)}</span>'
     if message.edited_at:
-        states += f'<span class="state" title="Edited {message.edited_at.isoformat()}">edited</span>'
+        states += f'<span class="state" title="{message.edited_at.isoformat()}">{say_html("edited")}</span>'
     if message.pinned:
-        states += '<span class="state">pinned</span>'
+        states += f'<span class="state">{say_html("pinned")}</span>'
     if message.scope:
         states += f'<span class="state">{escape(message.scope)}</span>'
     return states
+
+
+def _status(status: str) -> str:
+    match status:
+        case "in_progress":
+            return say_html("in progress")
+        case "interrupted":
+            return say_html("interrupted")
+    return say_html("blocked")
 
 
 def _why(message: Message, base: str) -> str:
     """Renders a link to the prompt of an answer."""
     if message.role != "assistant" or message.status == "in_progress":
         return ""
-    return f'<a class="why" href="{base}/why{query(answer=message.id)}">Why</a>'
+    return f'<a class="why" href="{base}/why{query(answer=message.id)}">{say_html("Why")}</a>'
 
 
 def _error(message: Message) -> str:
@@ -104,7 +103,7 @@ def _error(message: Message) -> str:
 
 def _said(message: Message, blocks: Sequence[ContentBlock], whole: str) -> str:
     if not blocks:
-        return f'<p class="dim">{"…" if message.status == "in_progress" else "empty"}</p>\n'
+        return f'<p class="dim">{"…" if message.status == "in_progress" else say_html("empty")}</p>\n'
     return "".join([_block(each, whole) for each in blocks])
 
 
@@ -113,11 +112,11 @@ def _sources(sources: Sequence[Source] | None) -> str:
         return ""
     lines = []
     for each in sources:
-        name = escape(each.document_name or each.document_id or "document")
-        score = "" if each.score is None else f' <span class="dim">{each.score:.2f}</span>'
+        name = escape(each.document_name or each.document_id or say("document"))
+        score = "" if each.score is None else f' <span class="dim">{number(each.score, 2)}</span>'
         chunk = f'<p class="dim" dir="auto">{escape(each.chunk[:_MOST_CHUNK])}</p>' if each.chunk else ""
         lines.append(f'<li><span dir="auto">{name}</span>{score}{chunk}</li>')
-    head = plural(len(sources), "source")
+    head = say_count("{n} source", "{n} sources", len(sources))
     return f'<details class="fold sources"><summary>{head}</summary><ol>{"".join(lines)}</ol></details>\n'
 
 
@@ -131,26 +130,31 @@ def _marks(message: Message) -> str:
 
 
 def _rating(rating: Rating) -> str:
-    value = {1.0: "good", -1.0: "bad"}.get(rating.value) or f"{rating.value:g}"
+    words_of = {1.0: say_html("rated good"), -1.0: say_html("rated bad")}
+    value = words_of.get(rating.value) or say_html("rated {value}").replace("{value}", f"{rating.value:g}")
     words = " ".join(
         each for each in (rating.by, f"“{rating.comment[:_MOST_CHUNK]}”" if rating.comment else "") if each
     )
     kind = "bad" if rating.value < 0 else "good"
-    return f'<span class="rating" dir="auto"><span class="state {kind}">rated {value}</span> {escape(words)}</span>'
+    return f'<span class="rating" dir="auto"><span class="state {kind}">{value}</span> {escape(words)}</span>'
 
 
 def _usage(usage: Usage | None) -> str:
     if usage is None:
         return ""
     facts = [escape(usage.model)] if usage.model else []
-    facts += [f"{usage.input_tokens:,} in", f"{usage.output_tokens:,} out"]
+    facts += [_tokens(say_html("{n} in"), usage.input_tokens), _tokens(say_html("{n} out"), usage.output_tokens)]
     if usage.reasoning_tokens:
-        facts.append(f"{usage.reasoning_tokens:,} reasoning")
+        facts.append(_tokens(say_html("{n} reasoning"), usage.reasoning_tokens))
     if usage.cached_tokens:
-        facts.append(f"{usage.cached_tokens:,} cached")
+        facts.append(_tokens(say_html("{n} cached"), usage.cached_tokens))
     if usage.cost:
-        facts.append(f"cost {cost(usage.cost)}")
+        facts.append(money(usage.cost))
     return f'<p class="usage">{" · ".join(facts)}</p>\n'
+
+
+def _tokens(text: str, count: int) -> str:
+    return text.replace("{n}", number(count))
 
 
 def _left(branches: Sequence[str], base: str) -> str:
@@ -158,7 +162,8 @@ def _left(branches: Sequence[str], base: str) -> str:
     if not branches:
         return ""
     links = [f'<a href="{base}{query(branch=each)}">{escape(each)}</a>' for each in branches]
-    return f'<p class="left">{plural(len(branches), "branch")} from here: {", ".join(links)}</p>\n'
+    words = say_count("{n} branch from here:", "{n} branches from here:", len(branches))
+    return f'<p class="left">{words} {", ".join(links)}</p>\n'
 
 
 # Content blocks
@@ -169,28 +174,32 @@ def _block(block: ContentBlock, whole: str) -> str:
         html = f'<div class="said" dir="auto">{block.html}</div>\n'
     else:
         html = _SHOWN.get(block.kind, _other)(block, whole)
-    return f'{html}<p class="cut"><a href="{whole}">The whole message</a></p>\n' if block.is_cut else html
+    return f'{html}<p class="cut"><a href="{whole}">{say_html("The whole message")}</a></p>\n' if block.is_cut else html
 
 
 def _reasoning(block: ContentBlock, whole: str) -> str:
     inside = f'<div class="said" dir="auto">{block.html}</div>'
-    return f'<details class="fold reasoning"><summary>Reasoning</summary>{inside}</details>\n'
+    return f'<details class="fold reasoning"><summary>{say_html("Reasoning")}</summary>{inside}</details>\n'
 
 
 def _refusal(block: ContentBlock, whole: str) -> str:
-    return f'<div class="said refusal" dir="auto"><span class="state bad">refused</span>{block.html}</div>\n'
+    return (
+        f'<div class="said refusal" dir="auto"><span class="state bad">{say_html("refused")}</span>{block.html}</div>\n'
+    )
 
 
 def _call(block: ContentBlock, whole: str) -> str:
     state = ""
     if block.is_open:
-        state = ' <span class="state">no result yet</span>'
+        state = f' <span class="state">{say_html("no result yet")}</span>'
     elif block.to:
-        state = ' <span class="state">result further on</span>'
+        state = f' <span class="state">{say_html("result further on")}</span>'
     elif block.is_error:
-        state = ' <span class="state bad">failed</span>'
+        state = f' <span class="state bad">{say_html("failed")}</span>'
     failed = " failed" if block.is_error else ""
-    result = f'<p><a href="{escape(block.url)}" data-to="m{block.to}">Its result</a></p>' if block.to else ""
+    result = (
+        f'<p><a href="{escape(block.url)}" data-to="m{block.to}">{say_html("Its result")}</a></p>' if block.to else ""
+    )
     return (
         f'<details class="fold call{failed}" data-call="{escape(block.id)}">'
         f'<summary><span class="tool-name">{escape(block.name)}</span>'
@@ -201,11 +210,14 @@ def _call(block: ContentBlock, whole: str) -> str:
 
 def _result(block: ContentBlock, whole: str) -> str:
     id = f' id="m{block.seq}"' if block.seq else ""
-    of = f' of <a href="{escape(block.url)}" data-to="m{block.to}">{escape(block.name)}</a>' if block.to else ""
-    inside = _inside(block, whole) or '<p class="dim">nothing</p>'
+    name = say_html("Error") if block.is_error else say_html("Result")
+    if block.to:
+        call = f'<a href="{escape(block.url)}" data-to="m{block.to}">{escape(block.name)}</a>'
+        name = (say_html("Error of {call}") if block.is_error else say_html("Result of {call}")).replace("{call}", call)
+    inside = _inside(block, whole) or f'<p class="dim">{say_html("nothing")}</p>'
     return (
         f'<div class="result{" failed" if block.is_error else ""}" data-result="{escape(block.id)}"{id}>'
-        f'<span class="result-name">{"Error" if block.is_error else "Result"}{of}</span>{inside}</div>\n'
+        f'<span class="result-name">{name}</span>{inside}</div>\n'
     )
 
 
@@ -238,7 +250,7 @@ def _document(block: ContentBlock, whole: str) -> str:
 
 
 def _elsewhere(block: ContentBlock, whole: str) -> str:
-    where = f'<span class="dim">kept elsewhere:</span> <code class="wrap">{escape(block.note)}</code>'
+    where = f'<span class="dim">{say_html("kept elsewhere:")}</span> <code class="wrap">{escape(block.note)}</code>'
     return f'<p class="file">{escape(block.name)} {where}</p>\n'
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from hansard import __version__
 from hansard.cache import Cache
-from hansard.server.web import content, fragments, links, static_files, words
+from hansard.server.web import fragments, links, quantities, static_files, words
 
 _MOST_BYTES = 24_000_000
 """Size of the cache."""
@@ -107,36 +107,12 @@ def _environment(language: str) -> Environment:
     environment.globals.update(version=__version__, query=links.query, files=static_files, words=words)
     environment.globals.update(say=words.say, say_count=words.say_count)
     environment.filters.update(
-        segment=links.segment, time=fragments.time, count=count, size=content.size_of, cost=fragments.cost, short=short
+        segment=links.segment,
+        time=fragments.time,
+        count=words.number,
+        size=quantities.size,
+        short=quantities.short,
+        money=quantities.money,
+        duration=quantities.duration,
     )
-    environment.filters.update(money=money, duration=duration)
     return environment
-
-
-def count(number: int) -> str:
-    return f"{number:,}"
-
-
-def money(amount: float) -> str:
-    """Returns an amount in dollars, the currency in which providers of models bill."""
-    if amount and abs(amount) < 0.01:
-        return f"${amount:.4f}"
-    return f"${amount:,.2f}"
-
-
-def duration(seconds: float) -> str:
-    """Returns a time span in two units at most: 4 s, 3 min, 2 h 5 min, 3 d 4 h."""
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{seconds:.0f} s" if seconds else ""
-
-
-def short(number: float) -> str:
-    """Returns a number in few characters: 12.3k."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= limit:
-            return f"{number / limit:.3g}{unit}"
-    return f"{number:,.0f}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from hansard.model import Record
 from hansard.server import backups
 from hansard.server.endpoints import HttpResponse
-from hansard.server.web import charts, conversation_rows, conversations, markup
+from hansard.server.web import charts, conversation_rows, conversations, markup, quantities
 from hansard.server.web.charts import Bar
 from hansard.server.web.conversation_filters import ConversationPageQuery
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
@@ -96,7 +96,7 @@ def _figures(sums: Totals, query: OverviewQuery, home: str) -> Markup:
         "stats": sums.stats,
         "sums": sums,
         "share": charts.share,
-        "cost_chart": _chart(sums.costs, query, say("Cost a day"), markup.money),
+        "cost_chart": _chart(sums.costs, query, say("Cost a day"), quantities.money),
         "tokens_chart": _chart(sums.tokens, query, say("Tokens a day")),
         "messages_chart": None if active is None else _chart(active, query, say("Messages a day")),
     }
@@ -118,8 +118,8 @@ async def _last_backup(request: OverviewRequest) -> Record | None:
 
 
 def _chart(
-    by_day: Mapping[str, float], query: OverviewQuery, title: str, show: Callable[[float], str] = markup.short
+    by_day: Mapping[str, float], query: OverviewQuery, title: str, show: Callable[[float], str] = quantities.short
 ) -> Markup:
     days = charts.days_between(query.since, datetime.now(UTC).date())
-    bars = [Bar(day.strftime("%-d %b"), by_day.get(day.isoformat(), 0)) for day in days]
+    bars = [Bar(quantities.short_day(day), by_day.get(day.isoformat(), 0)) for day in days]
     return charts.columns(bars, title, show)

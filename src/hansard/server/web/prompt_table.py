@@ -16,7 +16,7 @@ from hansard.server.web.words import say, say_count
 def table_of(groups: Sequence[RowGroup], sides: Sequence[PromptSide], base: str, branch: str | None) -> Markup:
     """Renders the rows, next to what became of each message in one or two prompts."""
     writer = _TableWriter(sides, base, branch, _most_tokens(groups))
-    kind = "decisions compared" if len(sides) > 1 else "decisions"
+    kind = "decisions" + (" compared" if len(sides) > 1 else "")
     pieces = [f'<div class="scroll">\n<table class="{kind}">\n  {writer.head()}\n']
     pieces += [writer.group(each) for each in groups]
     return Markup("".join([*pieces, "</table>\n</div>\n"]))

@@ -14,7 +14,7 @@ from hansard.executor import run_in_thread
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.rendering import markdown
-from hansard.server.web import content, fragments, markup, turns
+from hansard.server.web import content, fragments, markup, quantities, turns
 
 _HEAVY = 60_000
 """Characters above which messages are rendered in a thread."""
@@ -92,7 +92,7 @@ def _join_items(shown: Iterable[TranscriptItem]) -> Markup:
     pieces: list[str] = []
     for item in shown:
         if item.is_new_day:
-            pieces.append(f'<p class="day"><span>{item.day.strftime("%-d %B %Y")}</span></p>\n')
+            pieces.append(f'<p class="day"><span>{quantities.long_day(item.day)}</span></p>\n')
         pieces += [item.html, item.turn, *item.summaries, "\n"]
     return Markup("".join(pieces))
 

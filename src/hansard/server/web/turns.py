@@ -12,7 +12,8 @@ from msgspec import Struct
 from hansard import formats
 from hansard.formats.parts import AnyPart, ToolCall, ToolResult
 from hansard.model import Message
-from hansard.server.web.fragments import cost, plural
+from hansard.server.web.quantities import duration, money
+from hansard.server.web.words import say, say_count, say_html
 
 _NAME = 60
 _MOST = 100
@@ -68,7 +69,7 @@ def _steps(turn: Sequence[Message]) -> list[TurnStep]:
         at = message.created_at
         if message.role in ("assistant", "agent"):
             usage = message.usage
-            name = (usage.model if usage is not None else None) or "model"
+            name = (usage.model if usage is not None else None) or say("model")
             tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
             steps.append(TurnStep(name, before, max(at, before), "model", tokens, 0.0 if usage is None else usage.cost))
         for part in _parts(message) if results else ():
@@ -101,14 +102,14 @@ def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> Markup:
     tokens, price = sum(step.tokens for step in steps), sum(step.cost for step in steps)
     facts = [duration(whole)]
     if tools:
-        facts.append(plural(tools, "tool call"))
+        facts.append(say_count("{n} tool call", "{n} tool calls", tools))
     if tokens:
-        facts.append(f"{tokens:,} tokens")
+        facts.append(say_count("{n} token", "{n} tokens", tokens))
     if price:
-        facts.append(f"cost {cost(price)}")
+        facts.append(money(price))
     rows = "".join(_row(step, first, whole) for step in steps)
     return Markup(
-        f'<details class="turn"><summary><span class="unseen">Turn: </span>{" · ".join(facts)}</summary>'
+        f'<details class="turn"><summary><span class="unseen">{say_html("Turn:")} </span>{" · ".join(facts)}</summary>'
         f'<ol class="timeline">{rows}</ol></details>\n'
     )
 
@@ -119,10 +120,10 @@ def _row(step: TurnStep, first: datetime, whole: float) -> str:
     x = min(100.0, max(0.0, start / whole * 100)) if whole else 0.0
     width = min(100.0 - x, max(0.8, seconds / whole * 100)) if whole else 0.0
     kind = "failed" if step.is_error else step.kind
-    facts = [f"{step.tokens:,} tokens"] if step.tokens else []
+    facts = [say_count("{n} token", "{n} tokens", step.tokens)] if step.tokens else []
     if step.cost:
-        facts.append(f"cost {cost(step.cost)}")
-    failed = ' <span class="state bad">failed</span>' if step.is_error else ""
+        facts.append(money(step.cost))
+    failed = f' <span class="state bad">{say_html("failed")}</span>' if step.is_error else ""
     return (
         f'<li><span class="step-name" dir="auto">{escape(step.name[:_NAME])}{failed}</span>'
         '<svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
@@ -131,15 +132,3 @@ def _row(step: TurnStep, first: datetime, whole: float) -> str:
         f'<span class="step-time">{duration(seconds)}</span>'
         f'<span class="step-cost">{" · ".join(facts)}</span></li>'
     )
-
-
-def duration(seconds: float) -> str:
-    """Returns `40 ms`, `1.2 s`, `3 min 20 s` or `2 h 5 min`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"

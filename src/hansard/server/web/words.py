@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cache
+from html import escape as escape_html
 from importlib.resources import files
 from typing import Any
 
@@ -20,6 +21,9 @@ from markupsafe import Markup, escape
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "de": "Deutsch"}
 """The languages of the page, each by its own name."""
+_WITH_COMMA = ("de",)
+"""Languages with a comma before decimals and points between thousands."""
+_COMMAS = str.maketrans(",.", ".,")
 SCRIPTS = ("hansard.js", "import.js")
 _SAID = re.compile(r"""\bsay(?:Count)?\(\s*((?:"[^"\n]*"(?:,\s*)?)+)""")
 _TEXT = re.compile(r'"([^"\n]*)"')
@@ -41,9 +45,28 @@ def say(text: str, /, **values: Any) -> str:
     return Markup(escape(said)).format(**values) if values else said
 
 
-def say_count(one: str, many: str, number: int, /, **values: Any) -> str:
+def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
     """Returns the text for that number, with `{n}` replaced by it."""
-    return say(one if number == 1 else many, n=f"{number:,}", **values)
+    text = one if count == 1 else many
+    if values:
+        return say(text, n=number(count), **values)
+    return Markup(say_html(text).replace("{n}", number(count)))
+
+
+def say_html(text: str, /) -> str:
+    """Returns a text in the reader's language, escaped. Callers replace the names in braces by escaped values."""
+    return _escaped(_language.get(), text)
+
+
+@cache
+def _escaped(language: str, text: str) -> str:
+    return escape_html(catalogue(language).get(text, text))
+
+
+def number(value: float, decimals: int = 0) -> str:
+    """Returns a number with the separators of the reader's language."""
+    text = f"{value:,.{decimals}f}"
+    return text.translate(_COMMAS) if _language.get() in _WITH_COMMA else text
 
 
 @cache

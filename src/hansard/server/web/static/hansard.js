@@ -11,13 +11,15 @@
   const words = JSON.parse(document.documentElement.dataset.words ?? "{}");
   const say = (text, values = {}) => (words[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 
-  // Times
+  // Times, in the language of the page and, if the reader's browser has it too, in the form of their country
 
-  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-  const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
-  const long = new Intl.DateTimeFormat(undefined, { dateStyle: "long" });
-  const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+  const lang = document.documentElement.lang;
+  const locale = navigator.languages.find((each) => each.split("-")[0] === lang) ?? lang;
+  const clock = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit" });
+  const full = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
+  const date = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short", year: "numeric" });
+  const long = new Intl.DateTimeFormat(locale, { dateStyle: "long" });
+  const relative = new Intl.RelativeTimeFormat(locale, { numeric: "auto", style: "short" });
   const steps = [["minute", 60], ["hour", 3600], ["day", 86400]];
 
   function ago(moment) {
