@@ -173,10 +173,7 @@ def test_killing_under_load_loses_no_acknowledged_write(workers: str, tmp_path: 
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", workers) as (address, process):
         load = Load(address, clients=4)
         load.wait_for(40, process)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        if not children.exists():
-            pytest.skip("this system does not tell a process's children")
-        for id in [process.pid, *map(int, children.read_text().split())]:
+        for id in [process.pid, *(workers_of(process) if workers == "2" else ())]:
             os.kill(id, signal.SIGKILL)
         process.communicate(timeout=PATIENCE)
         load.wait()
@@ -216,13 +213,9 @@ def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> 
 def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
         assert httpx.get(address + "/readyz", timeout=PATIENCE).status_code == 200
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        if not children.exists():
-            pytest.skip("this system does not tell a process's children")
-        until(lambda: len(children.read_text().split()) == 2)
-        before = children.read_text().split()
-        os.kill(int(before[0]), signal.SIGKILL)
-        until(lambda: set(children.read_text().split()) - set(before))
+        before = workers_of(process)
+        os.kill(before[0], signal.SIGKILL)
+        until(lambda: set(workers_of(process)) - set(before))
         for number in range(20):
             body = {"messages": [{"role": "user", "content": number, "id": f"m{number}"}]}
             answer = httpx.post(address + "/api/v1/conversations/c/messages", json=body, timeout=PATIENCE)
@@ -236,11 +229,8 @@ def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> N
 
 def test_workers_get_connections_in_turn_and_end_with_their_supervisor(tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        if not children.exists():
-            pytest.skip("this system does not tell a process's children")
         host, _, port = address.removeprefix("http://").partition(":")
-        workers = [int(each) for each in children.read_text().split()]
+        workers = workers_of(process)
         with ExitStack() as stack:
 
             def connect() -> None:
@@ -261,11 +251,8 @@ def test_workers_get_connections_in_turn_and_end_with_their_supervisor(tmp_path:
 
 def test_connections_wait_while_no_worker_takes_them(tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        if not children.exists():
-            pytest.skip("this system does not tell a process's children")
         host, _, port = address.removeprefix("http://").partition(":")
-        workers = [int(each) for each in children.read_text().split()]
+        workers = workers_of(process)
         assert httpx.get(address + "/readyz", timeout=PATIENCE).status_code == 200
         for worker in workers:
             os.kill(worker, signal.SIGSTOP)
@@ -279,6 +266,52 @@ def test_connections_wait_while_no_worker_takes_them(tmp_path: Path) -> None:
             assert {client.recv(12) for client in clients} == {b"HTTP/1.1 200"}
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
+
+
+def test_a_worker_that_hangs_gets_no_connections_until_it_continues(tmp_path: Path) -> None:
+    with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
+        assert process.stderr is not None
+        host, _, port = address.removeprefix("http://").partition(":")
+        hanging, other = workers_of(process)
+        with ExitStack() as stack:
+
+            def connect() -> socket.socket:
+                return stack.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+
+            def both_have_one() -> bool:
+                connect()
+                return all(map(open_connections, (hanging, other)))
+
+            until(both_have_one)
+            os.kill(hanging, signal.SIGSTOP)
+            before = open_connections(hanging)
+            # Half of the first are passed to the worker that hangs, and come back; the last are not passed to it.
+            for count in (20, 20):
+                clients = [connect() for _ in range(count)]
+                for client in clients:
+                    client.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+                assert {client.recv(12) for client in clients} == {b"HTTP/1.1 200"}
+            assert open_connections(hanging) == before
+            hung = json.loads(process.stderr.readline())
+            assert (hung["process"], hung["level"]) == (hanging, "warning")
+            assert "does not take connections" in hung["message"]
+            os.kill(hanging, signal.SIGCONT)
+            assert "takes connections again" in json.loads(process.stderr.readline())["message"]
+            for _ in range(20):
+                connect()
+            until(lambda: open_connections(hanging) == before + 10)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Returns the processes of two workers, once both are started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        pytest.skip("this system does not tell a process's children")
+    until(lambda: len(children.read_text().split()) == 2)
+    return [int(each) for each in children.read_text().split()]
 
 
 def open_connections(pid: int) -> int:
