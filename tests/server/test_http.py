@@ -13,6 +13,8 @@ from tests.server.kit import Served, serving
 from tests.wait import PATIENCE
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from hansard.server.http_protocol import HttpProtocol
+
 BODY = b'{"messages":[{"role":"user","content":"hello"}]}'
 HEAD = b"POST /api/v1/conversations/%b/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -95,3 +97,15 @@ def test_a_response_to_head_has_no_body(api: Served) -> None:
     assert b" 200 " in first
     assert b" 405 " in second
     assert rest == b""
+
+
+def test_a_connection_that_is_not_used_again_is_closed_in_time(api: Served) -> None:
+    with connect(api) as wire, connect(api) as unused:
+        wire.sendall(post(b"kept"))
+        assert wire.recv(65536).startswith(b"HTTP/1.1 200")
+        mine = [each for each in gc.get_objects() if type(each) is HttpProtocol and each.client == wire.getsockname()]
+        assert [each.timeout_keep_alive for each in mine] == [5]
+        mine[0].timeout_keep_alive = 0
+        assert wire.recv(1) == b""
+        unused.sendall(post(b"kept", b"Connection: close"))
+        assert b'"seq":2' in read_all(unused), "the other connection was left open"

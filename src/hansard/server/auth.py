@@ -46,6 +46,7 @@ class Auth:
         self._limiters: dict[str, RateLimiter] = {}
         self._views: dict[tuple[str, str | None], Store] = {}
         self._is_local = is_loopback(settings.host)
+        self._always_needs_key = settings.require_key or not self._is_local or bool(self._verifiers)
 
     # Authentication
 
@@ -96,7 +97,7 @@ class Auth:
 
     @property
     def needs_key(self) -> bool:
-        return self._settings.require_key or not self._is_local or bool(self._verifiers) or self._has_keys
+        return self._always_needs_key or self._has_keys
 
     @property
     def _has_keys(self) -> bool:

@@ -38,11 +38,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_size = self._read_size = 0
         self._is_refused = False
         """The headers were too long; all further input is ignored."""
+        self._idle_since: float | None = None
+        """When the last response was complete; None during a request and before the first one."""
         self._unread: tuple[int, float] | None = None
         """Bytes that the client has not read yet, and since when that number has not changed."""
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        self._idle_since = None
         self._read_size = len(data)
         super().data_received(data)
         if self._head_since is not None:
@@ -82,13 +85,30 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_refused:
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """As uvicorn's, without a timer for each response: `close_if_idle` ends connections that are not used."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self.loop.time()
+
     def handle_websocket_upgrade(self) -> None:
         if not self._is_refused:
             super().handle_websocket_upgrade()
 
     def close_if_idle(self, patience: float) -> None:
-        """Closes the connection if its client has neither sent nor read anything for `patience` seconds."""
+        """Closes the connection if its client has neither sent nor read anything for `patience` seconds.
+
+        Between two requests, a client has the seconds of uvicorn's `timeout_keep_alive`.
+        """
         now = self.loop.time()
+        if self._idle_since is not None and now - self._idle_since > self.timeout_keep_alive:
+            self.transport.close()
+            return
         if self._head_since is not None and now - self._head_since > patience:
             self.transport.abort()
             return

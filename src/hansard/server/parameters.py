@@ -118,9 +118,9 @@ def json_object(text: str | None, what: str) -> dict[str, Any] | None:
         raise ValidationError(f"{what} must be a JSON object: {error}") from error
 
 
-def unquote(text: str | bytes, what: str) -> str:
+def unquote(raw: bytes, what: str) -> str:
     """Decodes percent-encoded UTF-8. `what` names the value in the error."""
     try:
-        return unquote_to_bytes(text).decode()
+        return unquote_to_bytes(raw).decode() if b"%" in raw else raw.decode()
     except UnicodeDecodeError as error:
         raise ValidationError(f"{what} is not UTF-8") from error
