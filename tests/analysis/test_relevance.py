@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 import pytest
 
 from hansard.analysis import Clause, Position, Query, Terms, analyse, formula, one_word, parse_query, relaxed, relevance
-from hansard.analysis.one_word import Posting
+from hansard.analysis.formula import Posting
 from hansard.analysis.relevance import ScoredKey
 from hansard.blocking import run_to_end
 
@@ -41,7 +41,7 @@ class Texts:
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
         return {key: self._terms[key] for key in keys if key in self._terms}
 
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
         return {key: (key, 0, "") for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -121,11 +121,10 @@ def test_one_word_is_scored_by_the_same_formula(longest: int) -> None:
     weight = formula.weight_of(clause, len(keys), len(keys))
     scores = formula.Scorer(dict.fromkeys(keys, 1), dict(postings), [(1, weight)]).scores(keys)
     for limit in (1, 20, 1500, 2000):
-        least = formula.lowest(scores.values(), limit)
         found = one_word.best(clause, postings, limit)
-        best = {key: score for key, score in scores.items() if score >= least}
-        assert {key: score for key, score in found.items() if score >= least} == best
-        assert [*found] == [key for key in keys if key in found], "in the order of the postings"
+        assert found.lowest == formula.lowest(scores.values(), limit)
+        assert found.scores == {key: score for key, score in scores.items() if score > found.lowest}
+        assert [*found.last] == [key for key in reversed(keys) if scores[key] == found.lowest]
 
 
 def test_common_words_are_not_read_beside_rare_ones(monkeypatch: pytest.MonkeyPatch) -> None:

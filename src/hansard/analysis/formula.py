@@ -24,6 +24,9 @@ NAME = 1.5
 COMMON = 10_000
 """Messages that are counted for a word: those in more weigh the same, the least. So no search counts a whole store."""
 
+Posting = tuple[int, int]
+"""The key of a message and its number of words. Keys of neighbours in a conversation are consecutive."""
+
 _AROUND = 2 * sum(NEAR)
 _USUAL = PARAGRAPH * (1 + _AROUND)
 OFFSETS = tuple((step, NEAR[abs(step) - 1]) for step in (-3, -2, -1, 1, 2, 3))

@@ -6,16 +6,14 @@ a million messages there are a few hundred kinds. The eighths come from the gaps
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter, sub
+from typing import NamedTuple
 
-from hansard.analysis.formula import COMMON, K1, NEAR, PARAGRAPH, Scorer, damping_of, lowest, weight_of
+from hansard.analysis.formula import COMMON, K1, NEAR, PARAGRAPH, Posting, Scorer, damping_of, lowest, weight_of
 from hansard.analysis.queries import Clause
-
-Posting = tuple[int, int]
-"""The key of a message and its number of words. Keys of neighbours in a conversation are consecutive."""
 
 _EIGHTHS = [round(8 * sum(weight for at, weight in enumerate(NEAR) if bits >> at & 2)) for bits in range(16)]
 """What the messages up to three places before one count, by bits. The lowest bit is for the message itself."""
@@ -25,22 +23,40 @@ _OTHER = -1
 """The kind of messages next to a long one, or long themselves: their neighbours do not count in eighths."""
 
 
-def best(clause: Clause, postings: Sequence[Posting], limit: int) -> dict[int, float]:
-    """Returns the scores of so many of the best, and of all that score like the last; in the order of the postings."""
+class Best(NamedTuple):
+    """The best messages for a query."""
+
+    scores: Mapping[int, float]
+    """Of those above the last."""
+    lowest: float
+    """The last score. A million messages may have it, so only the newest of them are looked up."""
+    last: Iterator[int]
+    """The messages that have the last score, from the last of the postings to the first."""
+
+
+def best(clause: Clause, postings: Sequence[Posting], limit: int) -> Best:
+    """Returns so many of the best, and all that score like the last of them."""
     if not postings:
-        return {}
+        return Best({}, 0.0, iter(()))
     count = min(len(postings), COMMON)
     weight = weight_of(clause, count, count)
     found = sorted(postings, key=itemgetter(0))
     keys = [key for key, _ in found]
     kinds = _kinds(keys, [length for _, length in found])
     counts = Counter(kinds)
-    scores = _scores_of_others(postings, keys, kinds, weight) if _OTHER in counts else {}
     known = {kind: _score(kind, weight) for kind in counts if kind != _OTHER}
-    least = lowest([*chain(scores.values(), *(repeat(known[kind], min(counts[kind], limit)) for kind in known))], limit)
-    best = {kind: score for kind, score in known.items() if score >= least}
-    scores.update((key, best[kind]) for key, kind in zip(keys, kinds, strict=True) if kind in best)
-    return {key: scores[key] for key, _ in postings if key in scores}
+    others = _scores_of_others(postings, keys, kinds, weight) if _OTHER in counts else {}
+    least = lowest([*others.values(), *(known[kind] for kind in known for _ in range(min(counts[kind], limit)))], limit)
+    better = {kind for kind, score in known.items() if score > least}
+    scores = {key: score for key, score in others.items() if score > least}
+    if better:
+        scores.update((key, known[kind]) for key, kind in zip(keys, kinds, strict=True) if kind in better)
+
+    def has_lowest(key: int) -> bool:
+        kind = kinds[bisect_left(keys, key)]
+        return least == (others[key] if kind == _OTHER else known[kind])
+
+    return Best(scores, least, (key for key, _ in reversed(postings) if has_lowest(key)))
 
 
 def _kinds(keys: Sequence[int], lengths: Sequence[int]) -> list[int]:

@@ -16,12 +16,13 @@ as soon as no other message can be among the best. The result is that of reading
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from hansard.analysis import one_word
-from hansard.analysis.formula import COMMON, NEAR, OFFSETS, Scorer, lowest, weight_of
+from hansard.analysis.formula import COMMON, NEAR, OFFSETS, Posting, Scorer, lowest, weight_of
 from hansard.analysis.lookups import Position
-from hansard.analysis.one_word import Posting
+from hansard.analysis.one_word import Best
 from hansard.analysis.queries import Clause, Query
 from hansard.analysis.terms import Terms
 
@@ -45,10 +46,10 @@ class Postings(Protocol):
     async def terms(self, keys: Collection[int]) -> Mapping[int, Terms]:
         """Returns the terms of the messages with these keys, if the search covers them, matching or not."""
 
-    async def newest(self, keys: Sequence[int], count: int) -> Mapping[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> Mapping[int, Position]:
         """Returns the positions of so many of the newest of these messages, and maybe those of others.
 
-        The keys are in the order in which `of` returned them.
+        The keys of a query of one word are in the reverse order in which `of` returned them.
         """
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -76,22 +77,23 @@ async def best(query: Query, found: Postings, limit: int, *, neighbours: bool = 
 
 async def _best_of_one(clause: Clause, found: Postings, limit: int) -> list[ScoredKey]:
     postings = await found.of(clause)
-    scores = await found.run(lambda: one_word.best(clause, [*postings], limit))
-    return [ScoredKey(key, scores[key], 1.0) for key in await _first(found, scores, limit)]
+    best = await found.run(lambda: one_word.best(clause, [*postings], limit))
+    return [ScoredKey(key, score, 1.0) for key, score in await _in_order(found, best, limit)]
 
 
-async def _first(found: Postings, scores: Mapping[int, float], limit: int) -> list[int]:
-    """Returns the best, in order."""
-    least = lowest(scores.values(), limit)
-    best = [key for key, score in scores.items() if score >= least]
-    if len(best) <= 2 * limit:
-        positions = await found.newest(best, len(best))
+async def _in_order(found: Postings, best: Best, limit: int) -> list[tuple[int, float]]:
+    """Returns the best with their scores; of equal ones the newer first."""
+    scores, least, last = best
+    first = [*islice(last, 2 * limit)]
+    if len(first) < 2 * limit:
+        positions = await found.newest([*scores, *first], len(scores) + len(first))
     else:
-        # Thousands of messages may have the last score: those that are not the newest of them need no position.
-        last = [key for key in best if scores[key] == least]
-        better = [key for key in best if scores[key] > least]
-        positions = {**await found.newest(better, len(better)), **await found.newest(last, limit - len(better))}
-    return sorted(positions, key=lambda key: (scores[key], positions[key]), reverse=True)[:limit]
+        positions = {
+            **await found.newest([*scores], len(scores)),
+            **await found.newest(chain(first, last), limit - len(scores)),
+        }
+    scored = [(scores.get(key, least), position, key) for key, position in positions.items()]
+    return [(key, score) for score, _, key in sorted(scored, reverse=True)[:limit]]
 
 
 class _Search:
@@ -211,8 +213,11 @@ class _Search:
         scores = await self.found.run(lambda: self.scorer.scores(keys))
         if self.neighbours:
             scores |= await self._neighbours(scores)
-        chosen = await _first(self.found, scores, self.limit)
-        return [ScoredKey(key, scores[key], self.scorer.share(key)) for key in chosen]
+        least = lowest(scores.values(), self.limit)
+        better = {key: score for key, score in scores.items() if score > least}
+        last = reversed([key for key, score in scores.items() if score == least])
+        found = await _in_order(self.found, Best(better, least, last), self.limit)
+        return [ScoredKey(key, score, self.scorer.share(key)) for key, score in found]
 
     async def _neighbours(self, scores: Mapping[int, float]) -> dict[int, float]:
         """Returns the scores of messages that have no clause themselves."""

@@ -6,7 +6,7 @@ faster.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from heapq import nlargest
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from hansard.analysis import (
     relevance,
     searchable,
 )
-from hansard.analysis.one_word import Posting
+from hansard.analysis.formula import Posting
 from hansard.blocking import run_to_end
 from hansard.contract.backend import Backend
 from hansard.contract.storage import Placed
@@ -142,7 +142,7 @@ class _Scanned:
         there = [key for key in keys if key in self.matches]
         return {key: analyse(searchable(self.matches[key].message)) for key in there}
 
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
         return {key: self.matches[key].position for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +20,7 @@ from hansard.analysis import (
     relevance,
     searchable,
 )
-from hansard.analysis.one_word import Posting
+from hansard.analysis.formula import Posting
 from hansard.backends.cassandra.search import ATTEMPTS, Entry, IndexSearch, entry_of, once
 from hansard.contract.storage import Run
 from hansard.contract.types import Context
@@ -110,7 +110,7 @@ class CassandraPostings:
                 found += [(each, message) for message in await view.messages_of(wanted)]
         return [each for each in found if rules.is_wanted(each[1], search.wanted)]
 
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
         return {key: self.entries[key].position for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

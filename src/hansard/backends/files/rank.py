@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from hansard.analysis import Clause, Lookup, Match, Position, Query, RankedMatch, Ranking, Terms, relevance
-from hansard.analysis.one_word import Posting
+from hansard.analysis.formula import Posting
 from hansard.analysis.relevance import ScoredKey
 from hansard.backends.files.rows import QUERIES
 from hansard.backends.files.search import BranchFilter, IndexHit, filters, found_and_read, owner_of
@@ -78,7 +78,7 @@ class FilePostings:
                     found[place] = Terms(row[-2].split(), row[-1].split())
         return found
 
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
         return {key: self._positions[key] for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

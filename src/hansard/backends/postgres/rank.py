@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
 from msgspec import structs
@@ -19,7 +19,7 @@ from hansard.analysis import (
     relevance,
     searchable,
 )
-from hansard.analysis.one_word import Posting
+from hansard.analysis.formula import Posting
 from hansard.analysis.relevance import ScoredKey
 from hansard.backends.postgres import lexemes, read, search_sql
 from hansard.backends.postgres.connection import PostgresConnection, Row
@@ -93,7 +93,7 @@ class PostgresPostings:
         analysed = await run_in_thread(_terms_of, list(found.values()))
         return dict(zip(found, analysed, strict=True))
 
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
         return {key: (self._created[key], key & _SEQ_MASK, self._places[key][0]) for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple, Protocol, TypeVar
 
 from hansard.analysis import Clause, Lookup, Position, Terms, analyse, searchable
-from hansard.analysis.one_word import Posting
+from hansard.analysis.formula import Posting
 from hansard.contract.storage import Placed
 from hansard.executor import run_in_thread
 from hansard.model import to_micros

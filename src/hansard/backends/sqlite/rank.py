@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,14 +25,14 @@ from hansard.analysis import (
     analyse,
     relevance,
 )
-from hansard.analysis.one_word import Posting
+from hansard.analysis.formula import Posting
 from hansard.backends.shared.full_text import clause_expression, expression
 from hansard.backends.shared.vocabulary import with_pieces
 from hansard.backends.sqlite import index, rows, search
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import ReadConnection
 from hansard.backends.sqlite.rows import Row, pack, unpack
-from hansard.backends.sqlite.search import WIDTH, SqliteSearch, filters, is_unfiltered
+from hansard.backends.sqlite.search import WIDTH, SqliteSearch, is_unfiltered
 from hansard.blocking import run_to_end
 from hansard.contract.types import Context, MessageQuery
 
@@ -41,7 +42,8 @@ _ENTRIES = "FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
 _MESSAGES = "CROSS JOIN messages m ON m.key = e.message "
 _AS_JSON = "json_group_array(e.message), json_group_array(e.words)"
 _numbers = msgspec.json.Decoder(list[int])
-_WHERE = "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?"
+_FEW = 200
+"""Messages that are read with their texts when their positions are asked for: most are returned."""
 
 
 class SqlitePostings:
@@ -64,6 +66,8 @@ class SqlitePostings:
         """For each segment: the segment of the keys, and up to which seq it is searched."""
         self._stored: dict[int, int] = {}
         """The real keys of messages on other segments than their branch's own."""
+        self._read: dict[int, Row] = {}
+        """Messages that were read already."""
         self._tail = self._in_tail()
 
     def _has_only_plain_conversations(self) -> bool:
@@ -80,7 +84,9 @@ class SqlitePostings:
             return min(in_tail, most)
         if not self._is_plain:
             return min(in_tail + sum(1 for _ in self._indexed(clause)), most)
-        joined = _ENTRIES + _MESSAGES if self._is_filtered else "FROM search s "
+        joined = "FROM search s " if self._search.pk is None else _ENTRIES
+        if self._is_filtered:
+            joined = _ENTRIES + _MESSAGES
         sql, values = self._select(joined, clause)
         found: int = self._connection.execute(
             f"SELECT count(*) FROM (SELECT 1 {sql} LIMIT ?)", [*values, most - in_tail]
@@ -91,41 +97,41 @@ class SqlitePostings:
         in_tail = [(key, len(terms.words)) for key, terms in self._tail if clause.is_in(terms)]
         if self._search.between is None:
             return in_tail
-        return chain(in_tail, self._indexed(clause)) if in_tail else self._indexed(clause)
+        return chain(self._indexed(clause), in_tail) if in_tail else self._indexed(clause)
 
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
         return {key: analyse(index.text_of(row[:-1])) for key, row in self._rows(keys) if self._is_covered(row)}
 
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
         """Entries of the index are in the order of time, apart from the lag: see `SqliteSearch._walk`."""
         if self._lookup.neighbours or len(self._lookup.query.wanted) > 1:
-            return self._positions(keys)  # they are not in the order of entries
+            return self._positions([*keys])  # they are not in the order of entries
         found: dict[int, Position] = {}
-        entries = [*keys]
-        if self._tail:
-            in_tail = {key for key, _ in self._tail}
-            found = self._positions([key for key in keys if key in in_tail])
-            entries = [key for key in keys if key not in in_tail]
-        newest_left, size = math.inf, count + search.AHEAD
-        while entries and not _has_newer(found.values(), count, newest_left):
-            page = entries[-size:]
-            del entries[-size:]
+        rest = iter(keys)
+        newest_left, size = math.inf, len(self._tail) + count + search.AHEAD
+        while not _has_newer(found.values(), count, newest_left) and (page := [*islice(rest, size)]):
             found |= self._positions(page)
-            newest_left = found[page[0]][0] + self._search.state.lag
+            newest_left = found[page[-1]][0] + self._search.state.lag
             size *= 2
         return found
 
     def _positions(self, keys: Collection[int]) -> dict[int, Position]:
-        return {
-            key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in self._rows(keys, QUERIES["positions_by_key"])
-        }
+        if len(keys) > _FEW:
+            many = self._rows(keys, QUERIES["positions_by_key"])
+            return {key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in many}
+        read = dict(self._rows(keys))
+        self._read |= read
+        self._connection.find_homes({row[-1] for row in read.values()})
+        ids = {key: self._connection.home_of(row[-1]).conversation.id for key, row in read.items()}
+        return {key: (row[5], row[0] & rows.SEQ_MASK, ids[key]) for key, row in read.items()}
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()
 
     def matches(self, found: Iterable[relevance.ScoredKey]) -> list[RankedMatch]:
         scored = {each.key: each for each in found}
-        by_key = dict(self._rows(scored))
+        by_key = self._read
+        by_key |= self._rows([key for key in scored if key not in by_key])
         home = self._search.home
         matches = self._search.matches_of([by_key[key] if home is None else by_key[key][:-1] for key in scored])
         return [
@@ -145,16 +151,13 @@ class SqlitePostings:
         return ((key, words) for stored, words, pk in found if (key := self._key(stored, pk)) is not None)
 
     def _select(self, joined: str, clause: Clause) -> tuple[str, list[Any]]:
-        search = self._search
+        search, query = self._search, self._lookup.query
         assert search.between is not None
-        query = self._lookup.query
+        match = partial(clause_expression, query, clause)
         if len(query.groups) == 1:
-            query = Query(query.text, ((clause,),), query.excluded)
-            match = expression(query, search.owner())
-        else:
-            match = clause_expression(query, clause, search.owner())
-        values: list[Any] = [match, *search.range_of(search.between)]
-        return f"{joined}{_WHERE}{filters(self._filters, values)}", values
+            match = partial(expression, Query(query.text, ((clause,),), query.excluded))
+        where, values = search.matching(search.between, match, self._filters)
+        return joined + where, values
 
     # Where messages are
 

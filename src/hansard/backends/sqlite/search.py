@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import chain, repeat
 from operator import itemgetter, neg
 from typing import Any
@@ -40,8 +40,9 @@ _OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
 _INDEXED = (
     f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
     "CROSS JOIN messages m ON m.key = e.message {owners} "
-    "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?{more} ORDER BY s.rowid DESC"
+    "{more} ORDER BY s.rowid DESC"
 )
+_MATCHING = "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?"
 _UNINDEXED = (
     f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
     "WHERE r.n > ?{more}"
@@ -202,17 +203,24 @@ class SqliteSearch:
     def _entries(self) -> sqlite3.Cursor:
         if self.between is None:
             return self.connection.execute("SELECT 1 WHERE 0")
-        first, last = self.range_of(self.between)
-        anywhere = expression(self.lookup.query, None)
-        if self.pk is None or not self.connection.is_rare(anywhere, self.between):
-            values: list[Any] = [expression(self.lookup.query, self.owner()), first, last]
-            more = filters(self.lookup, values)
-        else:
-            # Selects those of one conversation from a few: faster for rare words.
-            values = [anywhere, first, last]
-            more = filters(self.lookup, values) + self._picked(values)
+        more, values = self.matching(self.between, partial(expression, self.lookup.query), self.lookup)
         owners = _OWNERS if self.lookup.agent_id is not None else ""
         return self.connection.execute(_sql(_INDEXED, self._whose(), owners, more), values)
+
+    def matching(
+        self, between: tuple[int, int], match: Callable[[str | None], str], lookup: Lookup
+    ) -> tuple[str, list[Any]]:
+        """Returns conditions, from constant fragments only, and their values: of entries that match and pass filters.
+
+        - `match`: returns the expression for an owner.
+        """
+        anywhere = match(None)
+        if self.pk is not None and self.connection.is_rare(anywhere, between):
+            # Selects those of one conversation from a few: faster for rare words.
+            values: list[Any] = [anywhere, *self.range_of(between)]
+            return _MATCHING + filters(lookup, values) + self._picked(values), values
+        values = [match(self.owner()), *self.range_of(between)]
+        return _MATCHING + filters(lookup, values), values
 
     def _whose(self) -> str:
         return ", m.conversation" if self.home is None else ""
