@@ -111,7 +111,7 @@ class EntryPostings:
                     found[self._key(entry)] = terms
         return {key: found[key] for key in keys if key in found}
 
-    async def newest(self, keys: Sequence[int], count: int) -> dict[int, Position]:
+    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
         return {key: self.entries[key].position for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:
