@@ -40,10 +40,10 @@ _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencie
 
 CommitLogSync = Literal["periodic", "group", "batch"]
 
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>hansard</groupId><artifactId>cassandra-for-tests</artifactId><version>1</version>
 <dependencies><dependency><groupId>org.apache.cassandra</groupId><artifactId>cassandra-all</artifactId>
-<version>{VERSION}</version></dependency></dependencies></project>
+<version>{0}</version></dependency></dependencies></project>
 """
 
 _EXPORTED = (
@@ -103,6 +103,14 @@ permissions_validity: 100ms
 roles_validity: 100ms
 """
 """The first role is `cassandra`, with that password."""
+_FORMATS = """storage_compatibility_mode: NONE
+memtable:
+  configurations:
+    trie: {class_name: TrieMemtable}
+    default: {inherits: trie}
+sstable: {selected_format: bti}
+"""
+"""Those of 5.0, which older versions do not know."""
 _LOGBACK = """<configuration><appender name="console" class="ch.qos.logback.core.ConsoleAppender"><encoder>
 <pattern>%d %-5level %logger{20} %msg%n</pattern></encoder></appender>
 <root level="WARN"><appender-ref ref="console"/></root></configuration>
@@ -111,9 +119,9 @@ _LOGBACK = """<configuration><appender name="console" class="ch.qos.logback.core
 # What to fetch
 
 
-def pinned() -> dict[str, str]:
+def pinned(pins: Path = _PINNED) -> dict[str, str]:
     """The hash of each jar, by its path in a repository."""
-    lines = _PINNED.read_text().splitlines()
+    lines = pins.read_text().splitlines()
     return {path: sha256 for sha256, path in (line.split() for line in lines)}
 
 
@@ -145,7 +153,7 @@ def why_not_fetched() -> str | None:
         with tempfile.TemporaryDirectory(prefix="new-", dir=HOME) as folder:
             fetched = Path(folder) / "jars"
             fetched.mkdir()
-            if reason := _fetch(fetched):
+            if reason := fetch(fetched, VERSION, pinned()):
                 return reason
             fetched.rename(JARS)
     if not ARCHIVE.exists():
@@ -153,16 +161,17 @@ def why_not_fetched() -> str | None:
     return None
 
 
-def _fetch(folder: Path) -> str | None:
+def fetch(folder: Path, version: str, pins: dict[str, str]) -> str | None:
+    """Fetches the jars of a version. Returns None, or the reason why that failed."""
     if repository := os.environ.get("HANSARD_MAVEN_REPOSITORY"):
-        reason = _download(repository.rstrip("/"), folder)
+        reason = _download(repository.rstrip("/"), folder, pins)
     elif shutil.which("mvn"):
-        reason = _ask_maven(folder)
+        reason = _ask_maven(folder, version)
     else:
         reason = "neither mvn on the PATH nor HANSARD_MAVEN_REPOSITORY"
     if reason:
         return reason
-    wrong = [path for path, sha256 in pinned().items() if _hash(folder / Path(path).name) != sha256]
+    wrong = [path for path, sha256 in pins.items() if _hash(folder / Path(path).name) != sha256]
     return f"these jars are missing or have the wrong hash: {', '.join(wrong)}" if wrong else None
 
 
@@ -170,22 +179,22 @@ def _hash(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
 
-def _download(repository: str, folder: Path) -> str | None:
+def _download(repository: str, folder: Path, pins: dict[str, str]) -> str | None:
     def one(path: str) -> None:
         with urllib.request.urlopen(f"{repository}/{path}", timeout=60) as answer:
             (folder / Path(path).name).write_bytes(answer.read())
 
     try:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(one, pinned()))
+            list(pool.map(one, pins))
     except OSError as error:
         return f"HANSARD_MAVEN_REPOSITORY does not have them: {error}"
     return None
 
 
-def _ask_maven(folder: Path) -> str | None:
+def _ask_maven(folder: Path, version: str) -> str | None:
     with tempfile.TemporaryDirectory(prefix="hansard-") as project:
-        (Path(project) / "pom.xml").write_text(_POM)
+        (Path(project) / "pom.xml").write_text(_POM.format(version))
         command = ["mvn", "--quiet", "--batch-mode", _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
         try:
             done = subprocess.run(
@@ -223,6 +232,8 @@ def free_port(address: str) -> int:
 
 class Node:
     """One node in a folder of its own. Those of one ring have the same `seeds` and ports, and different addresses."""
+
+    formats = _FORMATS
 
     def __init__(
         self,
@@ -307,21 +318,30 @@ class Node:
 
     def _command(self) -> list[str]:
         folder = self.folder
-        classes = ":".join(str(JARS / Path(path).name) for path in sorted(pinned()))
         return [
-            "java",
+            self.java(),
             *_FLAGS,
             *(each for name in _EXPORTED for each in ("--add-exports", f"{name}=ALL-UNNAMED")),
             *(each for name in _OPENED for each in ("--add-opens", f"{name}=ALL-UNNAMED")),
-            *([f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []),
+            *self._archive(),
             f"-Dcassandra.config=file://{folder}/cassandra.yaml",
             f"-Dlogback.configurationFile=file:{folder}/logback.xml",
             f"-Dcassandra.storagedir={folder}",
             f"-Dcassandra.logdir={folder}",
             f"-Dcassandra.jmx.local.port={free_port(self.address)}",
             "-cp",
-            classes,
+            ":".join(map(str, self.jars())),
         ]
+
+    @classmethod
+    def java(cls) -> str:
+        return "java"
+
+    def jars(self) -> list[Path]:
+        return [JARS / Path(path).name for path in sorted(pinned())]
+
+    def _archive(self) -> list[str]:
+        return [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
 
     def _settings(self) -> str:
         number, size = self._seeds.index(self.address), len(self._seeds)
@@ -348,13 +368,7 @@ native_transport_port: {self.port}
 start_native_transport: true
 endpoint_snitch: SimpleSnitch
 paxos_variant: {self.paxos}
-{self._auth}storage_compatibility_mode: NONE
-memtable:
-  configurations:
-    trie: {{class_name: TrieMemtable}}
-    default: {{inherits: trie}}
-sstable: {{selected_format: bti}}
-memtable_heap_space: 64MiB
+{self._auth}{self.formats}memtable_heap_space: 64MiB
 memtable_offheap_space: 64MiB
 memtable_allocation_type: offheap_objects
 key_cache_size: 8MiB
