@@ -108,18 +108,9 @@ class CassandraPartitions:
         """The effects of the rows of an ended era, which are there until `remove_outgoing`."""
         assert effect.ended is not None
         era, birth, parts = effect.ended
-        ask, name = self._link.read, (effect.tenant, id)
-        references = [row for part in (0, *parts) for row in await ask("read_kind", *name, part, era, rows.REFERENCE)]
-        people = await ask("read_kind", *name, 0, era, rows.PARTICIPANT)
-        ties = await ask("read_kind", *name, 0, rows.BESIDE, rows.TIE) if birth else []
-        return places.wipe(
-            WriteEffects(effect.tenant, effect.at, birth=birth),
-            (self._link.prefix, *name),
-            n,
-            [(row[2], row[3], row[4]) for row in references],
-            [row[4] for row in people],
-            rows.tied(ties, birth),
-        )
+        found = await read.referred(self._link, (effect.tenant, id), era, birth, parts)
+        wiped = WriteEffects(effect.tenant, effect.at, birth=birth)
+        return places.wipe(wiped, (self._link.prefix, effect.tenant, id), n, *found)
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[WriteEffects]) -> None:
         key = (self._link.prefix, tenant, id)

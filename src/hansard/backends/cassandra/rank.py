@@ -21,7 +21,8 @@ from hansard.analysis import (
     searchable,
 )
 from hansard.analysis.formula import Posting
-from hansard.backends.cassandra.search import ATTEMPTS, Entry, IndexSearch, entry_of, once
+from hansard.backends.cassandra.entries import Entry, entry_of, once
+from hansard.backends.cassandra.search import ATTEMPTS, IndexSearch
 from hansard.contract.storage import Run
 from hansard.contract.types import Context
 from hansard.executor import run_in_thread

@@ -286,6 +286,17 @@ class ConversationView:
         return [Row(segment, message) for segment, message in await self.placed(found)]
 
 
+async def referred(
+    link: Link, name: Name, era: int, birth: int, parts: Sequence[int]
+) -> tuple[list[tuple[int, int, str]], list[str], list[tuple[str, tuple[str, ...], str]]]:
+    """What all messages refer to (segment, seq, and what), their participants, and the records of this birth."""
+    found = [row for part in (0, *parts) for row in await link.read("read_kind", *name, part, era, rows.REFERENCE)]
+    people = await link.read("read_kind", *name, 0, era, rows.PARTICIPANT)
+    ties = await link.read("read_kind", *name, 0, rows.BESIDE, rows.TIE) if birth else []
+    records = [documents.decode(row[6], tuple[str, tuple[str, ...], str], "a tie") for row in ties if row[2] == birth]
+    return [(row[2], row[3], row[4]) for row in found], [row[4] for row in people], records
+
+
 async def messages_of(link: Link, id: str, found: Sequence[CassandraMessage]) -> list[Message]:
     large = [row.stored.upload for row in found if row.stored.upload is not None]
     bodies = await uploads.get_many(link, large) if large else {}

@@ -27,7 +27,6 @@ from __future__ import annotations
 import secrets
 import time
 import zlib
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -317,12 +316,6 @@ def record_of(row: CassandraRecord) -> Record:
 
 def stored_record(record: Record, birth: int) -> CassandraRecord:
     return CassandraRecord(*documents.split_record(record), birth)
-
-
-def tied(ties: Iterable[tuple[Any, ...]], birth: int) -> list[tuple[str, tuple[str, ...], str]]:
-    """Owner, namespace and key of the records that belong to the conversation of this birth."""
-    found = [row[6] for row in ties if row[2] == birth]
-    return [documents.decode(doc, tuple[str, tuple[str, ...], str], "a tie") for doc in found]
 
 
 # Times

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hansard import rules
 from hansard.analysis import (
@@ -18,15 +18,12 @@ from hansard.analysis import (
     Lookup,
     Match,
     Matches,
-    Position,
     Query,
-    Terms,
-    columns,
-    searchable,
 )
 from hansard.analysis.queries import Phrase
 from hansard.backends.cassandra import index, read
 from hansard.backends.cassandra.connection import Row
+from hansard.backends.cassandra.entries import EVER, Crowded, Entry, Period, Place, entry_of, once, split
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
 from hansard.contract.types import Context, MessageQuery, StoredBranch
@@ -37,9 +34,6 @@ from hansard.model import Message, to_micros
 if TYPE_CHECKING:
     from hansard.backends.cassandra.storage import CassandraStorage
 
-Place = tuple[str, int, int]
-"""Conversation, segment and seq."""
-
 _TAIL = 200
 """Messages up to which those that are not indexed are read by each search."""
 _PIECE_BYTES = 4 << 20
@@ -49,36 +43,7 @@ _MOST = 1000
 """Rows of a word that a search of a whole tenant reads at once."""
 _MOST_RANKED = 100_000
 """Rows of a word that are ranked, in a whole tenant."""
-Period = tuple[int, int]
-"""From a time to before another."""
-EVER: Period = (-(2**62), 2**62)
 ATTEMPTS = 3
-
-
-class Entry(NamedTuple):
-    """A row of the index, or a message that is not indexed yet."""
-
-    id: str
-    segment: int
-    seq: int
-    created: int
-    role: str
-    participant: str | None
-    length: int
-    words: str = ""
-    more: str = ""
-
-    @property
-    def place(self) -> Place:
-        return self.id, self.segment, self.seq
-
-    @property
-    def position(self) -> Position:
-        return self.created, self.seq, self.id
-
-    @property
-    def terms(self) -> Terms:
-        return Terms(self.words.split(), self.more.split())
 
 
 async def search(storage: CassandraStorage, context: Context, lookup: Lookup) -> Matches:
@@ -105,22 +70,6 @@ async def prepare(storage: CassandraStorage, tenant: str) -> None:
         if state is not None and index.start_of(head) < state.seq and not head.index.is_listed:
             await storage.indexer.index((tenant, state.conversation.id))
     await storage.catalog.add("search", tenant, str(VERSION))
-
-
-class _Crowded(Exception):
-    """A period has more rows than are read at once. `times` has those of some, which are spread like all of them."""
-
-    def __init__(self, times: list[int]) -> None:
-        super().__init__()
-        self.times = times
-
-
-def _split(period: Period, times: list[int]) -> list[Period]:
-    """Two periods, the newer one last, with about a tenth of the rows."""
-    low, high = period
-    at = sorted(times)[-1 - len(times) // 10]
-    at = at if at > low else min((each for each in times if each > low), default=low + 1)
-    return [(low, at), (at, high)]
 
 
 class IndexSearch:
@@ -194,7 +143,7 @@ class IndexSearch:
 
     async def _read_tail_of(self, head: Head) -> None:
         assert head.state is not None
-        id = head.state.conversation.id
+        id = head.conversation.id
         view = ConversationView(self.link, (self.context.tenant, id), head, head.state)
         found = await view.rows(index.start_of(head), _TAIL + 1, _PIECE_BYTES)
         self._heads[id] = head
@@ -220,8 +169,8 @@ class IndexSearch:
             period = periods.pop()
             try:
                 entries = [each for each in await self.all(period) if self._is_below(each)]
-            except _Crowded as crowd:
-                periods += _split(period, crowd.times)
+            except Crowded as crowd:
+                periods += split(period, crowd.times)
                 continue
             entries.sort(key=lambda each: each.position, reverse=True)
             for first in range(0, len(entries), _AT_ONCE):
@@ -282,7 +231,7 @@ class IndexSearch:
         return [Entry(*row[1:]) for each in found for row in each]
 
     async def _ask_everywhere(self, term: str, period: Period, *, words: bool) -> list[Entry]:
-        """Raises `_Crowded` if there are more than a search should read. A ranking is incomplete then."""
+        """Raises `Crowded` if there are more than a search should read. A ranking is incomplete then."""
         is_moment = period[0] + 1 == period[1]
         most = _ALL if is_moment else _MOST_RANKED if self.is_ranked else _MOST
         if period == EVER:
@@ -294,7 +243,7 @@ class IndexSearch:
         if len(rows) > most and self.is_ranked:
             self.is_complete = False
         elif len(rows) > most:
-            raise _Crowded([row[4] for row in rows])
+            raise Crowded([row[4] for row in rows])
         return [Entry(*row[1:]) for row in rows[:most] if row[0] == self.context.tenant]
 
     async def _ask_month(self, month: int, term: str, *, words: bool) -> list[Row]:
@@ -381,18 +330,6 @@ class IndexSearch:
         message = messages.get(entry.place)
         state = self.head(entry.id).state
         return Match(state.conversation, message) if message is not None and state is not None else None
-
-
-def entry_of(segment: int, message: Message) -> Entry:
-    words, more = columns(searchable(message))
-    who = message.participant.id if message.participant else None
-    created = to_micros(message.created_at)
-    length = len(words.split())
-    return Entry(message.conversation_id, segment, message.seq, created, message.role, who, length, words, more)
-
-
-def once(entries: Iterable[Entry]) -> list[Entry]:
-    return list({each.place: each for each in entries}.values())
 
 
 def _really_matching(entries: Sequence[Entry], query: Query, phrase: Phrase) -> list[Entry]:

@@ -298,12 +298,9 @@ class CassandraTransaction:
     async def _wiped(
         self, view: ConversationView, changes: Changes, buried: dict[str, datetime]
     ) -> tuple[Leaving, Applied]:
-        references = [(row[2], row[3], row[4]) for row in await view.everywhere(rows.REFERENCE)]
-        participants = [row[4] for row in await view.kind(rows.PARTICIPANT)]
+        birth = view.head.birth if changes.wipes == "everything" else 0
+        place = (self._name, view.head.era, birth, view.head.partitions)
+        references, participants, records = await read.referred(self._writer.link, *place)
         summaries = await view.kind(rows.SUMMARY)
-        records: list[tuple[str, tuple[str, ...], str]] = []
-        if changes.wipes == "everything":
-            ties = await view.kind(rows.TIE, rows.BESIDE)
-            records = rows.tied(ties, view.head.birth)
         leaving = Leaving(references=references, participants=participants, records=records, tombstones=buried)
         return leaving, Applied(messages=view.state.conversation.message_count, summaries=len(summaries))
