@@ -3,54 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from hansard.analysis import Position, Terms, columns, searchable
+from hansard.analysis import columns, searchable
+from hansard.backends.cassandra.connection import Row
+from hansard.backends.shared.postings import IndexEntry
 from hansard.model import Message, to_micros
-
-Place = tuple[str, int, int]
-"""Conversation, segment and seq."""
 
 Period = tuple[int, int]
 """From a time to before another."""
 EVER: Period = (-(2**62), 2**62)
 
 
-class Entry(NamedTuple):
-    """A row of the index, or a message that is not indexed yet."""
-
-    id: str
-    segment: int
-    seq: int
-    created: int
-    role: str
-    participant: str | None
-    length: int
-    words: str = ""
-    more: str = ""
-
-    @property
-    def place(self) -> Place:
-        return self.id, self.segment, self.seq
-
-    @property
-    def position(self) -> Position:
-        return self.created, self.seq, self.id
-
-    @property
-    def terms(self) -> Terms:
-        return Terms(self.words.split(), self.more.split())
-
-
-def entry_of(segment: int, message: Message) -> Entry:
+def entry_of(segment: int, message: Message) -> IndexEntry:
     words, more = columns(searchable(message))
     who = message.participant.id if message.participant else None
-    created = to_micros(message.created_at)
-    length = len(words.split())
-    return Entry(message.conversation_id, segment, message.seq, created, message.role, who, length, words, more)
+    created, length = to_micros(message.created_at), len(words.split())
+    return IndexEntry(message.conversation_id, segment, message.seq, created, length, words, more, message.role, who)
 
 
-def once(entries: Iterable[Entry]) -> list[Entry]:
+def entry_from(row: Row) -> IndexEntry:
+    """Of a row of the table; some are read without their words."""
+    _, id, segment, seq, created, length, role, participant, *text = row
+    words, more = text or ("", "")
+    return IndexEntry(id, segment, seq, created, length, words, more, role, participant)
+
+
+def once(entries: Iterable[IndexEntry]) -> list[IndexEntry]:
     return list({each.place: each for each in entries}.values())
 
 

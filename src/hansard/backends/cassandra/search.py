@@ -23,9 +23,10 @@ from hansard.analysis import (
 from hansard.analysis.queries import Phrase
 from hansard.backends.cassandra import index, read
 from hansard.backends.cassandra.connection import Row
-from hansard.backends.cassandra.entries import EVER, Crowded, Entry, Period, Place, entry_of, once, split
+from hansard.backends.cassandra.entries import EVER, Crowded, Period, entry_from, entry_of, once, split
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
+from hansard.backends.shared.postings import IndexEntry, Place
 from hansard.contract.types import Context, MessageQuery, StoredBranch
 from hansard.errors import TimedOut
 from hansard.executor import run_in_thread
@@ -86,7 +87,7 @@ class IndexSearch:
         self._months: list[int] = []
         self._only: Head | None = None
         """Of the conversation that is searched."""
-        self._tail: list[Entry] = []
+        self._tail: list[IndexEntry] = []
         self._heads: dict[str, Head | None] = {}
         self.is_complete = True
         """Everything that it should have looked at was indexed, and read."""
@@ -161,9 +162,9 @@ class IndexSearch:
 
     # What is found
 
-    async def newest(self) -> list[Entry]:
+    async def newest(self) -> list[IndexEntry]:
         """The newest matches, up to one more than the limit. The index is read by periods, from the newest."""
-        found: list[Entry] = []
+        found: list[IndexEntry] = []
         periods = self._periods()
         while periods:
             period = periods.pop()
@@ -192,10 +193,10 @@ class IndexSearch:
     def _is_everywhere(self) -> bool:
         return self._owner is None and self._only is None
 
-    def _is_below(self, entry: Entry) -> bool:
+    def _is_below(self, entry: IndexEntry) -> bool:
         return self.lookup.below is None or entry.position < self.lookup.below
 
-    async def all(self, period: Period = EVER) -> list[Entry]:
+    async def all(self, period: Period = EVER) -> list[IndexEntry]:
         """The entries that match the query, of one period, before heads decide."""
         query = self.lookup.query
         group = min(query.groups, key=lambda each: (sum(len(clause.rows) for clause in each), -_length(each)))
@@ -203,11 +204,11 @@ class IndexSearch:
         tail = [each for each in self._tail if query.matches(each.terms)]
         return once([*found, *(each for each in tail if period[0] <= each.created < period[1])])
 
-    async def having(self, clause: Clause, period: Period = EVER) -> list[Entry]:
+    async def having(self, clause: Clause, period: Period = EVER) -> list[IndexEntry]:
         """The indexed entries that match the query and have the clause."""
         query = self.lookup.query
         is_whole = len(query.groups) == 1 and not query.excluded
-        found: list[Entry] = []
+        found: list[IndexEntry] = []
         for phrase in clause.rows:
             is_exact = is_whole and len(phrase.parts) == 1 and not phrase.prefix
             entries = await self._ask(self._term(phrase), period, words=not is_exact)
@@ -223,14 +224,14 @@ class IndexSearch:
             return f"{self._scope}={max(whole, key=len)}"
         return index.begin_of(self._scope, phrase.parts[0])
 
-    async def _ask(self, term: str, period: Period, *, words: bool) -> list[Entry]:
+    async def _ask(self, term: str, period: Period, *, words: bool) -> list[IndexEntry]:
         if self._is_everywhere:
             return await self._ask_everywhere(term, period, words=words)
         months = [each for each in self._months if period == EVER or index.period_of(each) == period]
         found = await asyncio.gather(*(self._ask_month(each, term, words=words) for each in months))
-        return [Entry(*row[1:]) for each in found for row in each]
+        return [entry_from(row) for each in found for row in each]
 
-    async def _ask_everywhere(self, term: str, period: Period, *, words: bool) -> list[Entry]:
+    async def _ask_everywhere(self, term: str, period: Period, *, words: bool) -> list[IndexEntry]:
         """Raises `Crowded` if there are more than a search should read. A ranking is incomplete then."""
         is_moment = period[0] + 1 == period[1]
         most = _ALL if is_moment else _MOST_RANKED if self.is_ranked else _MOST
@@ -244,7 +245,7 @@ class IndexSearch:
             self.is_complete = False
         elif len(rows) > most:
             raise Crowded([row[4] for row in rows])
-        return [Entry(*row[1:]) for row in rows[:most] if row[0] == self.context.tenant]
+        return [entry_from(row) for row in rows[:most] if row[0] == self.context.tenant]
 
     async def _ask_month(self, month: int, term: str, *, words: bool) -> list[Row]:
         tenant = self.context.tenant
@@ -256,7 +257,7 @@ class IndexSearch:
         query = "find_words_in_conversation" if words else "find_in_conversation"
         return await self.link.read(query, *place[1:], id, term)
 
-    def _is_wanted(self, entry: Entry) -> bool:
+    def _is_wanted(self, entry: IndexEntry) -> bool:
         lookup = self.lookup
         return (
             (lookup.roles is None or entry.role in lookup.roles)
@@ -265,13 +266,13 @@ class IndexSearch:
             and (lookup.until is None or entry.created < to_micros(lookup.until))
         )
 
-    def tail(self) -> list[Entry]:
+    def tail(self) -> list[IndexEntry]:
         """The messages that are not indexed, match, and are wanted."""
         return [each for each in self._tail if self._is_wanted(each) and self.lookup.query.matches(each.terms)]
 
     # What heads decide
 
-    async def filtered(self, entries: Sequence[Entry]) -> list[Entry]:
+    async def filtered(self, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
         await self._load(dict.fromkeys(each.id for each in entries))
         return [each for each in entries if self._is_wanted(each) and self.is_searched(each.id, each.segment, each.seq)]
 
@@ -313,11 +314,11 @@ class IndexSearch:
         assert head.state is not None
         return ConversationView(self.link, (self.context.tenant, id), head, head.state)
 
-    async def read(self, entries: Iterable[Entry]) -> dict[Place, Message]:
+    async def read(self, entries: Iterable[IndexEntry]) -> dict[Place, Message]:
         """The messages of entries, without those that are gone or no longer match."""
         found: dict[Place, Message] = {}
 
-        async def one(entry: Entry) -> None:
+        async def one(entry: IndexEntry) -> None:
             view = self.view(entry.id)
             row = await view.at(entry.segment, entry.seq)
             if row is not None:
@@ -326,13 +327,13 @@ class IndexSearch:
         await asyncio.gather(*map(one, entries))
         return found
 
-    def match(self, entry: Entry, messages: dict[Place, Message]) -> Match | None:
+    def match(self, entry: IndexEntry, messages: dict[Place, Message]) -> Match | None:
         message = messages.get(entry.place)
         state = self.head(entry.id).state
         return Match(state.conversation, message) if message is not None and state is not None else None
 
 
-def _really_matching(entries: Sequence[Entry], query: Query, phrase: Phrase) -> list[Entry]:
+def _really_matching(entries: Sequence[IndexEntry], query: Query, phrase: Phrase) -> list[IndexEntry]:
     return [each for each in entries if phrase.is_in(terms := each.terms) and query.matches(terms)]
 
 

@@ -38,6 +38,9 @@ class IndexEntry(NamedTuple):
     words: str = ""
     more: str = ""
     """The terms of `analysis.columns`; both may be left out if nobody compares them."""
+    role: str = ""
+    participant: str | None = None
+    """Both for backends that choose by them after the index has answered."""
 
     @property
     def place(self) -> Place:
