@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from heapq import heappush, heappushpop
+from heapq import heappush, heappushpop, nlargest
 
 from msgspec import Struct, structs
 
@@ -95,8 +95,6 @@ class _Best(Struct, frozen=True):
     found: list[tuple[float, Match]]
     has_all: bool
     """They are as many as wanted, or all that there are."""
-    is_sure: bool
-    """No message that is no candidate can be better than one of them."""
 
 
 class _Search(Struct, frozen=True):
@@ -133,25 +131,31 @@ class _Search(Struct, frozen=True):
         must_be_sure = count < MOST
         if must_be_sure and not (is_current and count == len(index) and not index.is_full):
             return None
-        best = await self._best_of(index, conversations, CANDIDATES)
-        if must_be_sure and not best.is_sure:
-            return None
-        if not best.has_all:
+        best = await self._best_of(index, conversations, CANDIDATES, must_be_sure=must_be_sure)
+        if best is not None and not best.has_all and not must_be_sure:
             best = await self._best_of(index, conversations, MORE_CANDIDATES)
+        if best is None:
+            return None
         complete = is_current and not index.is_full and best.has_all
         return Nearest(best.found, await run_in_thread(index.vectors.usual, self.vector), complete)
 
-    async def _best_of(self, index: ViewIndex, conversations: Mapping[str, Conversation], most: int) -> _Best:
+    async def _best_of(
+        self, index: ViewIndex, conversations: Mapping[str, Conversation], most: int, *, must_be_sure: bool = False
+    ) -> _Best | None:
+        """Returns the best of so many candidates; None if it must be sure that no other is better, and is not."""
         also: dict[str, set[int]] = {}
         for (id, _), seq in self.also.items():
             also.setdefault(id, set()).add(seq)
         compared = _Compared(self.lookup, self.vector, self.also, most)
         near = await run_in_thread(index.vectors.near, self.vector, most, conversations.keys(), also)
         await run_in_thread(compared.take_candidates, conversations, near)
+        least = near.least + _ROUNDED if must_be_sure and not near.has_all else 0.0
+        # Before the messages are read, which costs more.
+        if least and (len(compared.best) < self.wanted or nlargest(self.wanted, compared.best)[-1].score < least):
+            return None
         found = await compared.nearest(self.view, self.context, self.wanted)
-        has_enough = compared.passed >= self.wanted
-        is_sure = near.has_all or (has_enough and compared.lowest >= near.least + _ROUNDED)
-        return _Best(found, near.has_all or has_enough, is_sure)
+        has_all = near.has_all or compared.passed >= self.wanted
+        return None if least and not (has_all and compared.lowest >= least) else _Best(found, has_all)
 
 
 class NearMessage(Struct, frozen=True, order=True):
