@@ -124,8 +124,10 @@ async def _with_blobs_still(
 ) -> list[Message]:
     """Handles missing blobs: their messages were deleted or changed since they were read, or the blobs are lost.
 
-    Messages and blobs are read one after the other, so a deletion between the two reads is not an error.
+    Messages and blobs are read one after the other, so a deletion between the two reads is not an error. A replica may
+    not know of a deletion yet, so the primary decides.
     """
+    context = structs.replace(context, replica=False)
     ids = [message.id for message in messages if message.blobs]
     now = {
         message.id: message for message in await view.backend.find_messages(context, messages[0].conversation_id, ids)

@@ -286,11 +286,18 @@ async def are_unchanged(view: View, context: Context, hits: Hits) -> bool:
 
 
 async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -> Hits:
-    """Returns the hits with messages as callers see them: leases applied and blobs put back."""
-    for at, hit in enumerate(hits):
+    """Leaves the hits with messages as callers see them: leases applied and blobs put back.
+
+    A hit whose message was deleted since it was found, and whose blobs are gone with it, is left out.
+    """
+    kept: list[Hit] = []
+    for hit in hits:
         if hit.message.blobs or hit.message.status == "in_progress":
             whole = await read_query.with_blobs(view, context, [hit.message], mode)
-            hits[at] = structs.replace(hit, message=whole[0] if whole else hit.message)
+            kept += [structs.replace(hit, message=message) for message in whole]
+        else:
+            kept.append(hit)
+    hits[:] = kept
     return hits
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from tests.backends.bucket.conftest import NO_S3, Prefixes
+from tests.backends.bucket.conftest import bucket as bucket  # noqa: PLC0414  (a fixture)
 from tests.backends.postgres.kit import following, play, raw
 from tests.contract.backends import quick_folder
 from tests.servers import postgres
 from tests.wait import PATIENCE, coming
 from tools.postgres import Server
 
-from hansard import Denied, Message, Store, ValidationError, connect
+from hansard import Corrupt, Denied, Message, Store, ValidationError, connect
+from hansard.backends.bucket import Bucket
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +159,36 @@ def test_only_calls_that_allow_it_read_from_a_replica(pair: tuple[Server, Server
             for look in (listed, found):
                 with pytest.raises(ValidationError, match="read_from"):
                     await look(store, read_from="nearest")
+
+    play(check)
+
+
+@NO_S3
+def test_a_hit_of_a_replica_whose_blob_is_gone_is_left_out(
+    pair: tuple[Server, Server], schema: str, bucket: Prefixes
+) -> None:
+    """The bucket has no replica: it forgets a blob before the replica hears that its message was deleted."""
+    primary, replica = pair
+    url, picture = postgres.with_schema(schema, f"{primary.url}&replicas={replica.folder}"), "A" * 40_000
+    where, _ = bucket.new()
+
+    async def check() -> None:
+        async with connect(url, blobs=where) as store:
+            words = {"type": "text", "text": "word"}
+            for id in ("gone", "lost"):
+                await store.append(id, Message("user", [words, {"data": picture + id[0] * 40}], id=id))
+            await store.append_message("kept", "user", "word")
+            await coming(lambda: has_tables(postgres.with_schema(schema, replica.url)))
+            await coming(lambda: _has_all(store))
+            async with standing_still(replica):
+                await store.delete_message("gone", "gone")
+                given: dict[str, Any] = {"read_from": "replica"}
+                assert await found(store, **given) == {"lost", "kept"}
+                assert await found(store, **given, around=1) == {"lost", "kept"}
+                for name, _ in list(Bucket(where).list()):
+                    Bucket(where).remove(name)
+                with pytest.raises(Corrupt, match="is missing"):
+                    await found(store, **given)
 
     play(check)
 
