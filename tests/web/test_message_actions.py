@@ -46,6 +46,17 @@ def test_an_answer_is_generated_again_on_a_new_branch(talk: Site) -> None:
     assert len(talk.store.list_branches("trip")) == 2
 
 
+def test_an_answer_can_be_requested_later_and_once(talk: Site) -> None:
+    page = talk.get("/c/trip/m/a1").send("/regenerate", later="yes")
+    assert said(talk) == ["Where to?"]
+    proof = page.tree.all("input", name="proof")[0]["value"]
+    assert talk.reader.post("/c/trip/answer", {"proof": proof}).status == 200
+    assert said(talk) == ["Where to?", "You said:\n\n> Where to?\n"]
+    refused = talk.reader.post("/c/trip/answer", {"proof": proof})
+    assert (refused.status, "nothing to answer" in refused) == (400, True)
+    assert talk.reader.post("/c/none/answer", {"proof": proof}).status == 404
+
+
 def test_a_message_is_rated_and_labelled(talk: Site) -> None:
     page = talk.get("/c/trip/m/a1").send("/rate", value="1", comment="Quick!")
     assert "rated good “Quick!”" in page

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 from tests.web.browser import Visitor, needs_chromium
 from tests.web.kit import Site, sited
 
 from hansard import Message
+from hansard.server.web.chat import Echo
 
 pytestmark = needs_chromium
 
@@ -42,6 +48,39 @@ def test_a_message_is_rated_labelled_and_edited_in_place(site: Site, visitor: Vi
     page.get_by_role("button", name="Answer again").click()
     expect(page.locator(".tree li")).to_have_count(3)
     expect(page.locator(".message .said").last).to_contain_text("You said:")
+
+
+def test_answers_of_every_form_grow_before_the_readers_eyes(
+    site: Site, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+
+    async def slowly(self: Echo, messages: Sequence[Any], text: str) -> AsyncIterator[str]:
+        yield f"About {text}"
+        while not may_end.is_set():
+            await asyncio.sleep(0.02)
+        yield " the end."
+
+    monkeypatch.setattr(Echo, "answer", slowly)
+    fill(site)
+    page = visitor.open(site.api.address, "/c/c?at=a")
+    page.locator("#m2 .open").click()
+    page.get_by_role("button", name="Answer again").click()
+    last = page.locator(".message").last
+    expect(last.locator(".said")).to_have_text("About Where to?")
+    expect(last.locator(".state")).to_have_text("in progress")
+    may_end.set()
+    expect(last.locator(".said")).to_have_text("About Where to? the end.")
+    expect(page.locator(".message")).to_have_count(2)
+    page.reload()
+    expect(page.locator(".message")).to_have_count(2)
+    may_end.clear()
+    page.goto(site.api.address + "/conversations#begin")
+    page.get_by_label("First message").fill("Trains")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator(".message .said")).to_have_text(["Trains", "About Trains"])
+    may_end.set()
+    expect(page.locator(".message .said")).to_have_text(["Trains", "About Trains the end."])
 
 
 def test_the_menu_offers_only_what_is_possible_and_closes(site: Site, visitor: Visitor) -> None:

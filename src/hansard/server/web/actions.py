@@ -28,6 +28,8 @@ class NewConversationForm(Struct, frozen=True, forbid_unknown_fields=True):
     title: str | None = None
     user: Id | None = None
     agent: Id | None = None
+    later: Literal["yes"] | None = None
+    """The page asks for the answer, and shows it while it arrives."""
 
 
 class RenameForm(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +84,8 @@ async def do_begin(request: PageRequest[NoQuery, NewConversationForm]) -> HttpRe
     form = request.body
     made = await request.store.create_conversation(form.id, title=form.title, user_id=form.user, agent_id=form.agent)
     await request.store.append_message(made.id, "user", form.text)
-    await chat.reply(request.store, request.services.model, made.id, form.text, form.agent)
+    if form.later is None:
+        await chat.reply(request.store, request.services.model, made.id, form.text, form.agent)
     return request.redirect(f"c/{segment(made.id)}")
 
 

@@ -22,6 +22,12 @@ _NEAR = 50
 """How many messages before an answer are searched for the message that it answers."""
 
 
+class RegenerateForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """With `later`, only the branch is made; the page then asks for the answer, and shows it while it arrives."""
+
+    later: Literal["yes"] | None = None
+
+
 class RateForm(Struct, frozen=True, forbid_unknown_fields=True):
     """A thumb up or down, with a comment; `none` removes the rating."""
 
@@ -37,7 +43,7 @@ class LabelForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.form(MESSAGE + "/regenerate")
-async def do_regenerate(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+async def do_regenerate(request: PageRequest[NoQuery, RegenerateForm]) -> HttpResponse:
     """Answers the same message again, on a new branch; the old answer stays on its own."""
     id, message_id = request.path
     conversation = await request.conversation()
@@ -50,8 +56,20 @@ async def do_regenerate(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
     if asked is None:
         raise ValidationError("there is no message of a user before this answer")
     await request.store.branch(id, at=asked.id, source=source)
-    await chat.reply(request.store, request.services.model, id, asked.text, conversation.agent_id)
+    if request.body.later is None:
+        await chat.reply(request.store, request.services.model, id, asked.text, conversation.agent_id)
     return request.redirect(f"c/{segment(id)}#end")
+
+
+@routes.form(ONE + "/answer")
+async def do_answer(request: PageRequest[NoQuery, NoForm]) -> HttpResponse:
+    """Asks the model to answer the newest message, which must be a user's."""
+    conversation = await request.conversation()
+    newest = await request.store.get_messages(conversation.id, last=1, blobs="refs")
+    if not newest or newest[0].role != "user":
+        raise ValidationError("the newest message is not a user's: there is nothing to answer")
+    await chat.reply(request.store, request.services.model, conversation.id, newest[0].text, conversation.agent_id)
+    return request.redirect(f"c/{segment(conversation.id)}#end")
 
 
 @routes.form(MESSAGE + "/rate")

@@ -554,11 +554,36 @@
       prepare(made.content);
       const newer = made.content.getElementById(message.id);
       if (newer) renew(message, newer); else go(answer.url);
-    } catch (error) { complain(form, error); } finally {
+    } catch (error) {
+      sessionStorage.removeItem(LATER);
+      complain(form, error);
+    } finally {
       button.disabled = false;
       form.removeAttribute("aria-busy");
     }
   });
+
+  // Answers to forms that lead to another page: the form asks for none, and the next page does, to show it as it arrives
+
+  const LATER = "hansard answer", isAwaited = sessionStorage.getItem(LATER) !== null;
+  sessionStorage.removeItem(LATER);
+
+  document.addEventListener("formdata", (event) => {
+    if (!event.target.matches("[data-later]")) return;
+    event.formData.set("later", "yes");
+    sessionStorage.setItem(LATER, "yes");
+  });
+
+  async function askForAnswer(form) {
+    const sent = new URLSearchParams({ proof: $("[name=proof]", form).value });
+    try {
+      const answer = await fetch(form.action.replace(/say$/, "answer"), { method: "POST", body: sent, credentials: "same-origin" });
+      if (!answer.ok) throw new Error(say("There is no answer ({status}).", { status: answer.status }));
+      if (tail?.readyState !== EventSource.OPEN) go(answer.url);
+    } catch (error) { complain(form, error); }
+  }
+
+  if (isAwaited && $("form[data-write]")) askForAnswer($("form[data-write]"));
 
   // A share's address in full, which the server does not know behind a proxy
 
