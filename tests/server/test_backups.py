@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,37 @@ def test_a_backup_that_fails_leaves_nothing_and_removes_nothing(
         with pytest.raises(error):
             await backups.make()
         assert [path.name for path in folder.iterdir()] == [good]
+
+    with_store(tmp_path, use)
+
+
+def test_restarts_make_no_backups_before_the_next_is_due(tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    (folder / "hansard-notes.db").write_text("not a backup")
+    hour = timedelta(hours=1)
+    kept = [f"{datetime.now(UTC) - hour * age:hansard-%Y%m%dT%H%M%S%fZ.db}" for age in (30, 20, 10)]
+    for name in kept:
+        (folder / name).touch()
+
+    def names() -> set[str]:
+        return {path.name for path in folder.iterdir()}
+
+    async def use(store: Store) -> None:
+        backups = Backups(store, str(folder), every=11 * 3600, keep=3)
+        for _ in range(3):
+            async with backups.running():
+                await asyncio.sleep(0.05)
+            assert names() == {"hansard-notes.db", *kept}, "none was due"
+        wait = await backups._seconds_until_due()
+        assert 3500 < wait < 3600
+        overdue = Backups(store, str(folder), every=9 * 3600, keep=3)
+        async with overdue.running():
+            await asyncio.to_thread(until, lambda: kept[0] not in names())
+        assert names() > {"hansard-notes.db", *kept[1:]}
+        assert len(names()) == 4
+        (folder / f"{datetime.now(UTC) + hour * 99:hansard-%Y%m%dT%H%M%S%fZ.db}").touch()
+        assert await overdue._seconds_until_due() == 9 * 3600, "the clock was set back"
 
     with_store(tmp_path, use)
 

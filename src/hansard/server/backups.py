@@ -1,7 +1,8 @@
 """Backups on a schedule, into a folder or a bucket of S3-compatible storage, each verified by restoring it.
 
 A copy is made while the server runs, sent to its target, fetched from there into a temporary folder, opened and
-checked. Only then older ones are removed. A failure is logged; the server continues, and tries again.
+checked. Only then older ones are removed. A failure is logged; the server continues, and tries again. The name of a
+backup is its time, and the newest one at the target says when the next is due: restarts make no additional ones.
 
 Every backup is a SQLite store. Other storages are copied into one by `copy_to`, which reads everything back: each
 conversation is copied as it is at one moment, but not all of them at the same moment.
@@ -14,6 +15,7 @@ import contextlib
 import logging
 import shutil
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +30,7 @@ from hansard.store import Store
 _LOG = logging.getLogger("hansard.server")
 BACKUPS = ("hansard", "backups")
 """The namespace of the record of the last backup."""
-_PREFIX, _SUFFIX = "hansard-", ".db"
+_NAME = "hansard-%Y%m%dT%H%M%S%fZ.db"
 
 
 class BackupTarget(Protocol):
@@ -61,7 +63,7 @@ class FolderTarget:
         shutil.copyfile(self._folder / name, file)
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self._folder.iterdir() if _is_backup(path.name))
+        return sorted(path.name for path in self._folder.iterdir() if _time_of(path.name))
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
@@ -78,14 +80,18 @@ class BucketTarget:
         self._bucket.download(name, file)
 
     def names(self) -> list[str]:
-        return sorted(name for name, _ in self._bucket.list() if _is_backup(name))
+        return sorted(name for name, _ in self._bucket.list() if _time_of(name))
 
     def remove(self, name: str) -> None:
         self._bucket.remove(name)
 
 
-def _is_backup(name: str) -> bool:
-    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+def _time_of(name: str) -> datetime | None:
+    """Returns when a backup was made; None if the file is no backup of ours."""
+    try:
+        return datetime.strptime(name, _NAME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def target_of(where: str) -> BackupTarget:
@@ -105,17 +111,27 @@ class Backups:
 
     def running(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Makes backups until the server stops."""
-        return repeating(f"backup to {self._where}", self._make_for_log, self._every)
+        return repeating(f"backup to {self._where}", self._make_when_due, self._every)
 
-    async def _make_for_log(self) -> dict[str, Any]:
+    async def _make_when_due(self) -> dict[str, Any]:
+        await asyncio.sleep(await self._seconds_until_due())
         name = await self.make()
         await self._store.records.put(BACKUPS, "last", {"name": name})
         return {"backup": name}
 
+    async def _seconds_until_due(self) -> float:
+        with self._target_errors():
+            names = await asyncio.to_thread(lambda: target_of(self._where).names())
+        last = _time_of(names[-1]) if names else None
+        if last is None:
+            return 0.0
+        due = self._every - (datetime.now(UTC) - last).total_seconds()
+        return min(max(due, 0.0), self._every)  # a clock that was set back must not stop the backups
+
     async def make(self) -> str:
         """Makes one backup, verifies it and removes those above the number to keep. Returns its name."""
-        name = f"{_PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}{_SUFFIX}"
-        try:
+        name = f"{datetime.now(UTC):{_NAME}}"
+        with self._target_errors():
             target = await asyncio.to_thread(target_of, self._where)
             with tempfile.TemporaryDirectory(prefix="hansard-backup-") as scratch:
                 copy, restored = Path(scratch, "copy.db"), Path(scratch, "restored.db")
@@ -124,11 +140,16 @@ class Backups:
                 await self._verify(target, name, restored)
             for old in (await asyncio.to_thread(target.names))[: -self._keep]:
                 await asyncio.to_thread(target.remove, old)
+        return name
+
+    @contextlib.contextmanager
+    def _target_errors(self) -> Iterator[None]:
+        try:
+            yield
         except HansardError:
             raise
         except Exception as error:  # of the file system, or of obstore, whose errors have no common base
             raise Unavailable(f"{self._where} did not take the backup: {error}") from error
-        return name
 
     async def _copy_to(self, file: Path) -> None:
         if self._store.capabilities.name == "sqlite":
