@@ -6,10 +6,14 @@ conversation, and end with it or when the share expires:
 
 - `("hansard", "shares", conversation id)`, share id: the share.
 - `("hansard", "share tokens")`, hash of the token: where the share is.
+
+A token names its tenant, unless that is the default one, so that a token is looked up in one place: anybody may try
+one, and to list the tenants for each would cost as much as the store is large.
 """
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -20,8 +24,9 @@ from msgspec import Struct, convert, structs, to_builtins
 from hansard import codec, ids, rules
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, MessageQuery, RecordQuery, RecordWrite
-from hansard.errors import Conflict, NotFound
-from hansard.model import Message, Participant, Record, Share, SharedConversation
+from hansard.errors import Conflict, NotFound, ValidationError
+from hansard.limits import Limits
+from hansard.model import DEFAULT_TENANT, Message, Participant, Record, Share, SharedConversation
 from hansard.store import checks, marks, read_query
 from hansard.store.core import StorePart
 
@@ -29,8 +34,8 @@ SHARES = ("hansard", "shares")
 TOKENS = ("hansard", "share tokens")
 _MOST = 1000
 _SECRET_BYTES = 24
-_MARK = 8
-"""Characters of a token that tell its tenant, by hash."""
+_TENANT_SIGN = "~"
+"""What is before the tenant in a token."""
 
 
 class _Entry(Struct, frozen=True, array_like=True):
@@ -73,7 +78,7 @@ class ShareMethods(StorePart):
         messages = (await self._backend.get_messages(context, conversation.id, query)).messages[::-1]
         messages = [message for message in messages if _is_shown(message)]
         redaction = _redaction(checks.function(redact, "redact"))
-        token = codec.digest(self._view.tenant)[:_MARK] + secrets.token_urlsafe(_SECRET_BYTES)
+        token = secrets.token_urlsafe(_SECRET_BYTES) + _tenant_sign(self._view.tenant)
         share = Share(
             id=ids.new_id("share_"),
             conversation_id=conversation.id,
@@ -115,18 +120,14 @@ class ShareMethods(StorePart):
     async def open_share(self, token: str) -> SharedConversation:
         """Returns what the share of `token` shows; `NotFound` if there is none, or if it has ended."""
         given = checks.text(token, "token")
-        for tenant in await self._tenants(given):
-            context = Context(tenant, self._view.clock())
-            (found,) = await self._backend.get_records(context, [(TOKENS, codec.digest(given))])
-            if found is not None:
-                return await self._open(context, *found.value)
-        raise _no_share()
-
-    async def _tenants(self, token: str) -> list[str]:
-        mark = token[:_MARK]
-        if codec.digest(self._view.tenant)[:_MARK] == mark or self._view.walled or not marks.can_index(self._backend):
-            return [self._view.tenant] if marks.can_index(self._backend) else []
-        return [each for each in await self._backend.list_tenants() if codec.digest(each)[:_MARK] == mark]
+        tenant = _tenant_of(given, self.limits)
+        if not marks.can_index(self._backend) or (self._view.walled and tenant != self._view.tenant):
+            raise _no_share()
+        context = Context(tenant, self._view.clock())
+        (found,) = await self._backend.get_records(context, [(TOKENS, codec.digest(given))])
+        if found is None:
+            raise _no_share()
+        return await self._open(context, *found.value)
 
     async def _open(self, context: Context, id: str, share_id: str) -> SharedConversation:
         (record,) = await self._backend.get_records(context, [((*SHARES, id), share_id)])
@@ -166,6 +167,23 @@ class ShareMethods(StorePart):
 def is_share(record: Record) -> bool:
     """Returns whether a record belongs to a share, which ends with its store."""
     return record.namespace[:2] in (SHARES, TOKENS)
+
+
+def _tenant_sign(tenant: str) -> str:
+    """Returns the end of the tokens of a tenant."""
+    if tenant == DEFAULT_TENANT:
+        return ""
+    return _TENANT_SIGN + base64.urlsafe_b64encode(tenant.encode()).decode().rstrip("=")
+
+
+def _tenant_of(token: str, limits: Limits) -> str:
+    _, sign, name = token.partition(_TENANT_SIGN)
+    if not sign:
+        return DEFAULT_TENANT
+    try:
+        return checks.id_of(base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode(), "tenant", limits)
+    except (ValueError, ValidationError):
+        raise _no_share() from None
 
 
 def _no_share() -> NotFound:

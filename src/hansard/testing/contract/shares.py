@@ -100,7 +100,9 @@ class TestShares(Contract):
         assert share.token not in repr(list(store.tenant("acme").records.iter()))
         assert shown(store, share) == ["1"]
         assert ended(store.tenant("other"), share)
-        for wrong in ("", "x", share.token[:-1], share.token + "x", share.token[:8]):
+        secret = share.token.partition("~")[0]
+        of_others = [secret + "~" + name for name in ("", "!", "A", "AA", "_____w", "b3RoZXI", "YWNt" * 1000)]
+        for wrong in ("", "x", share.token[:-1], share.token + "x", share.token[:8], secret, *of_others):
             with pytest.raises(NotFound):
                 store.open_share(wrong)
 
