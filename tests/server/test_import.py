@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import sqlite3
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.importers import exports, more_exports
 from tests.importers.test_frameworks import langgraph_file
 from tests.server.kit import Served, serving
 from tests.server.test_rest import ok, problem
+from tests.wait import PATIENCE, until
 
 from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
@@ -114,6 +117,28 @@ def test_uploads_and_their_pieces_are_bounded(tmp_path: Path) -> None:
         path = more_exports.write(tmp_path / "conversations.json", [long])
         report = ok(upload(api, path, "conversations.json", source="chatgpt"))
         assert (report["messages"], report["problems"][0]["what"]) == (0, "it is too large to be read")
+
+
+def test_an_upload_that_waits_takes_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansard.server.app._UPLOADS", 1)
+    data = exports.chatgpt_zip(tmp_path / "export.zip").read_bytes()
+    received, may_end = threading.Event(), threading.Event()
+
+    def slowly() -> Iterator[bytes]:
+        yield data[:100]
+        received.set()
+        assert may_end.wait(PATIENCE)
+        yield data[100:]
+
+    with serving() as api, ThreadPoolExecutor(2) as threads:
+        first = threads.submit(api.post, "/import/first.zip", content=slowly(), headers=BYTES)
+        assert received.wait(PATIENCE)
+        until(lambda: [*(tmp_path / "uploads").glob("*/first.zip")])
+        second = threads.submit(upload, api, data, "second.zip")
+        assert ok(api.get("/conversations"))["items"] == []
+        assert [path.name for path in (tmp_path / "uploads").glob("*/*")] == ["first.zip"]
+        may_end.set()
+        assert [ok(each.result(PATIENCE))["messages"] for each in (first, second)] == [11, 0]
 
 
 def test_a_view_that_never_ends_is_stopped(api: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

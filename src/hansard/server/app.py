@@ -68,8 +68,10 @@ _API, _WIRE = PREFIX + "/", WIRE_PREFIX + "/"
 _OPENAPI, _API_DOCS, _SHARES = _API + "openapi.json", "/api/docs", "/s/"
 _OTHERS = {"/healthz", "/readyz", "/metrics", "/mcp", _OPENAPI, _API_DOCS}
 
+_UPLOADS = 8
+"""Uploads that a process receives at the same time. They may take this many times `max_upload_bytes` of its disk."""
 _IMPORTS = 2
-"""Uploads that a process reads at the same time."""
+"""Received files that a process reads at the same time."""
 
 
 class App:
@@ -187,6 +189,7 @@ def create_app(
         body_deadlines=Deadlines(settings.body_seconds),
         handler_deadlines=Deadlines(settings.request_seconds),
         relay_sessions=relay_sessions,
+        uploads=asyncio.Semaphore(_UPLOADS),
         imports=asyncio.Semaphore(_IMPORTS),
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )

@@ -37,8 +37,10 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     handler_deadlines: Deadlines
     """Limits how long a handler may take."""
     relay_sessions: RelaySessions
+    uploads: asyncio.Semaphore
+    """Uploads of other programs' files that are received at the same time, each in a temporary file."""
     imports: asyncio.Semaphore
-    """Uploads of other programs' files that are read at the same time. The others wait in their temporary files."""
+    """Received files that are read at the same time."""
 
     def observe(self, request: Any, status: int, code: str | None = None) -> None:
         for observer in self.observers:

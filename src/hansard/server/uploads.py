@@ -43,17 +43,19 @@ class ImportFileQuery(Struct, frozen=True, forbid_unknown_fields=True):
 async def received(request: Request[Any, Any], name: str) -> AsyncIterator[Path]:
     """Receives the body into a temporary file of that name, which is removed afterwards."""
     _check_name(name)
-    with TemporaryDirectory(prefix="hansard-upload-") as folder:
-        path = Path(folder) / name
-        await _receive(request, path)
-        try:
-            async with request.context.imports:
-                yield path
-        except ValidationError as error:
-            if folder not in str(error):
-                raise
-            # The message names the file, not where it is on this server.
-            raise ValidationError(str(error).replace(f"{folder}/", "")) from error
+    # The body of an upload that has to wait here is not read: it takes no space on our disk.
+    async with request.context.uploads:
+        with TemporaryDirectory(prefix="hansard-upload-") as folder:
+            path = Path(folder) / name
+            await _receive(request, path)
+            try:
+                async with request.context.imports:
+                    yield path
+            except ValidationError as error:
+                if folder not in str(error):
+                    raise
+                # The message names the file, not where it is on this server.
+                raise ValidationError(str(error).replace(f"{folder}/", "")) from error
 
 
 def _check_name(name: str) -> None:
