@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
 from tests.web.kit import Page, Site, sited
 
+import hansard
 from hansard import Message, Usage
 from hansard.server.web import conversation_facts, conversations
 
@@ -235,3 +238,31 @@ def test_filters_at_the_limits_of_their_types(talks: Site) -> None:
         for deep in ("[" * 3000, "[" * 800 + "]" * 800):
             assert talks.get(f"/{page}?q=Answer&metadata=k={deep}").status in (200, 400), page
     assert len(ids(talks.get("/conversations?until=9999-12-31"))) == 3
+
+
+def test_facts_are_read_without_holding_many_messages_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation_facts, "_MESSAGES_AT_ONCE", 10)
+    held = most = 0
+
+    async def run() -> dict[str, conversation_facts.ConversationFacts]:
+        async with hansard.connect("memory://") as store:
+            for number in range(12):
+                said = [Message("user", "Hello", usage=Usage(input_tokens=1)) for _ in range(4)]
+                await store.append(f"c{number}", said)
+            inner = store.get_messages
+
+            async def get_messages(*given: Any, **options: Any) -> Any:
+                nonlocal held, most
+                found = await inner(*given, **options)
+                held += len(found)
+                most = max(most, held)
+                await asyncio.sleep(0)  # all that are read together are read now
+                held -= len(found)
+                return found
+
+            monkeypatch.setattr(store, "get_messages", get_messages)
+            return await conversation_facts.FactsReader().facts_of(store, (await store.list_conversations()).items)
+
+    found = asyncio.run(run())
+    assert [each.tokens for each in found.values()] == [4] * 12
+    assert most == 8

@@ -7,7 +7,8 @@ newest messages only, and one request reads so many messages at most.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +24,9 @@ MOST_MESSAGES = 400
 MOST_READ = 30_000
 """Messages that one request reads."""
 _AT_ONCE = 50
+"""Conversations that are read together."""
+_MESSAGES_AT_ONCE = 2_000
+"""Messages that are in memory together."""
 _CACHED = 20_000
 _FRAMEWORKS = {
     "adk": "adk",
@@ -75,10 +79,9 @@ class FactsReader:
         """Returns facts by the ids of conversations, for as many of the first ones as the limit allows."""
         found: dict[str, ConversationFacts] = {}
         left = MOST_READ
-        for at in range(0, len(conversations), _AT_ONCE):
+        for some in _groups(conversations):
             if left <= 0:
                 break
-            some = conversations[at : at + _AT_ONCE]
             for each, (facts, read) in zip(
                 some, await asyncio.gather(*(self._facts(store, each) for each in some)), strict=True
             ):
@@ -101,6 +104,21 @@ class FactsReader:
         return made, len(messages) + 1
 
 
+def _groups(conversations: Iterable[Conversation]) -> Iterator[list[Conversation]]:
+    """Yields conversations in groups that are small enough to be read together."""
+    group: list[Conversation] = []
+    size = 0
+    for each in conversations:
+        more = min(each.message_count, MOST_MESSAGES)
+        if group and (len(group) == _AT_ONCE or size + more > _MESSAGES_AT_ONCE):
+            yield group
+            group, size = [], 0
+        group.append(each)
+        size += more
+    if group:
+        yield group
+
+
 def add_up(conversation: Conversation, messages: Sequence[Message]) -> ConversationFacts:
     """Adds up the facts of a conversation with these messages."""
     usages = [each.usage for each in messages if each.usage is not None]
@@ -108,7 +126,7 @@ def add_up(conversation: Conversation, messages: Sequence[Message]) -> Conversat
         tokens=sum(each.input_tokens + each.output_tokens for each in usages),
         cost=sum(each.cost for each in usages),
         seconds=(messages[-1].created_at - messages[0].created_at).total_seconds() if messages else 0.0,
-        errors=tuple(each.created_at.date().isoformat() for each in messages if is_error(each)),
+        errors=tuple(sys.intern(each.created_at.date().isoformat()) for each in messages if is_error(each)),
         ratings=tuple(float(rating.value) for each in messages for rating in each.ratings),
         models=models_of(conversation.metadata, messages),
         framework=framework_of(conversation.metadata, messages),
