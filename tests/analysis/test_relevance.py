@@ -41,8 +41,8 @@ class Texts:
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
         return {key: self._terms[key] for key in keys if key in self._terms}
 
-    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
-        return {key: (key, 0, "") for key in keys}
+    async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
+        return {key: (key, 0, "") for key in (*all_of, *newest_of)}
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()

@@ -19,6 +19,8 @@ _EIGHTHS = [round(8 * sum(weight for at, weight in enumerate(NEAR) if bits >> at
 """What the messages up to three places before one count, by bits. The lowest bit is for the message itself."""
 _BITS, _MASK = 4, 15
 """Of a kind, for at most 14 eighths. The higher bits are the length."""
+_FAR = len(NEAR) + 1
+"""The distance from which on messages do not count."""
 _OTHER = -1
 """The kind of messages next to a long one, or long themselves: their neighbours do not count in eighths."""
 
@@ -62,6 +64,8 @@ def best(clause: Clause, postings: Sequence[Posting], limit: int) -> Best:
 def _kinds(keys: Sequence[int], lengths: Sequence[int]) -> list[int]:
     """Returns the kind of each message."""
     gaps = [*map(sub, keys[1:], keys)]
+    if min(gaps, default=_FAR) >= _FAR:
+        return [length << _BITS for length in lengths]
     before, after = _eighths_before(gaps), _eighths_before(reversed(gaps))
     kinds = [
         length << _BITS | back + forth for length, back, forth in zip(lengths, before, reversed(after), strict=True)
@@ -78,7 +82,7 @@ def _eighths_before(gaps: Iterable[int]) -> list[int]:
     """Returns what the messages before each message count, from the gaps between their keys."""
     last, eighths = 1, [0]
     for gap in gaps:
-        last = (last << gap | 1) & _MASK if gap <= len(NEAR) else 1
+        last = (last << gap | 1) & _MASK if gap < _FAR else 1
         eighths.append(_EIGHTHS[last])
     return eighths
 

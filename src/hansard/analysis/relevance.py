@@ -16,7 +16,6 @@ as soon as no other message can be among the best. The result is that of reading
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain, islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from hansard.analysis import one_word
@@ -46,10 +45,10 @@ class Postings(Protocol):
     async def terms(self, keys: Collection[int]) -> Mapping[int, Terms]:
         """Returns the terms of the messages with these keys, if the search covers them, matching or not."""
 
-    async def newest(self, keys: Iterable[int], count: int) -> Mapping[int, Position]:
-        """Returns the positions of so many of the newest of these messages, and maybe those of others.
+    async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> Mapping[int, Position]:
+        """Returns the positions of some messages, and of so many of the newest of others; maybe of more of those.
 
-        The keys of a query of one word are in the reverse order in which `of` returned them.
+        If the query is of one word, the others are in the reverse order in which `of` returned them.
         """
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -84,16 +83,9 @@ async def _best_of_one(clause: Clause, found: Postings, limit: int) -> list[Scor
 async def _in_order(found: Postings, best: Best, limit: int) -> list[tuple[int, float]]:
     """Returns the best with their scores; of equal ones the newer first."""
     scores, least, last = best
-    first = [*islice(last, 2 * limit)]
-    if len(first) < 2 * limit:
-        positions = await found.newest([*scores, *first], len(scores) + len(first))
-    else:
-        positions = {
-            **await found.newest([*scores], len(scores)),
-            **await found.newest(chain(first, last), limit - len(scores)),
-        }
-    scored = [(scores.get(key, least), position, key) for key, position in positions.items()]
-    return [(key, score) for score, _, key in sorted(scored, reverse=True)[:limit]]
+    positions = await found.positions(scores, last, limit - len(scores))
+    scored = sorted([(scores.get(key, least), position, key) for key, position in positions.items()], reverse=True)
+    return [(key, score) for score, _, key in scored[:limit]]
 
 
 class _Search:

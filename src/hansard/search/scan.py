@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from heapq import nlargest
+from itertools import chain
 from typing import TypeVar
 
 from msgspec import structs
@@ -142,8 +143,8 @@ class _Scanned:
         there = [key for key in keys if key in self.matches]
         return {key: analyse(searchable(self.matches[key].message)) for key in there}
 
-    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
-        return {key: self.matches[key].position for key in keys}
+    async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
+        return {key: self.matches[key].position for key in chain(all_of, newest_of)}
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()

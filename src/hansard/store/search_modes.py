@@ -215,7 +215,7 @@ async def _page(
     taken = len(_capped([each for _, each in rest[: lookup.limit]], cap))
     return Hits(
         (_hit(lookup, each, score) for score, each in rest[:taken]),
-        next_cursor=cursors.of_search_offset(scope, skipped + taken) if taken < len(rest) else None,
+        next_cursor=partial(cursors.of_search_offset, scope, skipped + taken) if taken < len(rest) else None,
         complete=complete,
     )
 

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -78,8 +79,8 @@ class FilePostings:
                     found[place] = Terms(row[-2].split(), row[-1].split())
         return found
 
-    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
-        return {key: self._positions[key] for key in keys}
+    async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
+        return {key: self._positions[key] for key in chain(all_of, newest_of)}
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()

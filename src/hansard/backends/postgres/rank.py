@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from msgspec import structs
@@ -93,7 +94,8 @@ class PostgresPostings:
         analysed = await run_in_thread(_terms_of, list(found.values()))
         return dict(zip(found, analysed, strict=True))
 
-    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
+    async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
+        keys = chain(all_of, newest_of)
         return {key: (self._created[key], key & _SEQ_MASK, self._places[key][0]) for key in keys}
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ segments, and the seq.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple, Protocol, TypeVar
 
 from hansard.analysis import Clause, Lookup, Position, Terms, analyse, searchable
@@ -114,8 +114,8 @@ class EntryPostings:
                     found[self._key(entry)] = terms
         return {key: found[key] for key in keys if key in found}
 
-    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
-        return {key: self.entries[key].position for key in keys}
+    async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
+        return {key: self.entries[key].position for key in chain(all_of, newest_of)}
 
     async def run(self, work: Callable[[], T]) -> T:
         return await run_in_thread(work)

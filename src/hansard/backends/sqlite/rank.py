@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
@@ -102,18 +100,21 @@ class SqlitePostings:
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
         return {key: analyse(index.text_of(row[:-1])) for key, row in self._rows(keys) if self._is_covered(row)}
 
-    async def newest(self, keys: Iterable[int], count: int) -> dict[int, Position]:
+    async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
         """Entries of the index are in the order of time, apart from the lag: see `SqliteSearch._walk`."""
         if self._lookup.neighbours or len(self._lookup.query.wanted) > 1:
-            return self._positions([*keys])  # they are not in the order of entries
-        found: dict[int, Position] = {}
-        rest = iter(keys)
-        newest_left, size = math.inf, len(self._tail) + count + search.AHEAD
-        while not _has_newer(found.values(), count, newest_left) and (page := [*islice(rest, size)]):
-            found |= self._positions(page)
-            newest_left = found[page[-1]][0] + self._search.state.lag
+            return self._positions([*all_of, *newest_of])  # they are not in the order of entries
+        rest = iter(newest_of)
+        size = len(self._tail) + count + search.AHEAD
+        page = [*islice(rest, size)]
+        positions = self._positions([*all_of, *page])
+        found = {key: positions[key] for key in page}
+        while len(page) == size and not _has_newer(found.values(), count, found[page[-1]][0] + self._search.state.lag):
             size *= 2
-        return found
+            page = [*islice(rest, size)]
+            found |= self._positions(page)
+            positions |= found
+        return positions
 
     def _positions(self, keys: Collection[int]) -> dict[int, Position]:
         if len(keys) > _FEW:
@@ -131,7 +132,9 @@ class SqlitePostings:
     def matches(self, found: Iterable[relevance.ScoredKey]) -> list[RankedMatch]:
         scored = {each.key: each for each in found}
         by_key = self._read
-        by_key |= self._rows([key for key in scored if key not in by_key])
+        missing = [key for key in scored if key not in by_key]
+        if missing:
+            by_key.update(self._rows(missing))
         home = self._search.home
         matches = self._search.matches_of([by_key[key] if home is None else by_key[key][:-1] for key in scored])
         return [
@@ -188,16 +191,17 @@ class SqlitePostings:
         return None
 
     def _rows(self, keys: Collection[int], select: str = QUERIES["messages_by_key"]) -> Iterator[tuple[int, Row]]:
-        """Yields the stored messages of keys, with their conversations."""
+        """Returns the stored messages of keys, with their conversations."""
+        if self._is_plain:
+            return ((row[0], row) for row in self._connection.execute(select, (str([*keys]),)))
         wanted = {stored: key for key in keys for stored in self._stored_keys(key)}
-        for row in self._connection.execute(select, (json.dumps([*wanted]),)):
-            if self._is_plain or self._key(row[0], row[-1]) == wanted[row[0]]:
-                yield wanted[row[0]], row
+        found = self._connection.execute(select, (str([*wanted]),))
+        return ((wanted[row[0]], row) for row in found if self._key(row[0], row[-1]) == wanted[row[0]])
 
     def _stored_keys(self, key: int) -> list[int]:
         """Returns where the message of a key may be stored."""
-        if self._is_plain or key in self._stored:
-            return [self._stored.get(key, key)]
+        if key in self._stored:
+            return [self._stored[key]]
         segment, seq = unpack(key)
         parents = [each for each, place in self._places.items() if place is not None and place[0] == segment]
         return [key, *(pack(each, seq) for each in parents if each != segment)]
