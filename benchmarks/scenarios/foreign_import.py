@@ -105,15 +105,18 @@ def import_all(kind: str, place: Place, file: Path, messages: int) -> float:
 
 async def _import(kind: str, url: str, file: Path, messages: int) -> float:
     from hansard import connect
-    from hansard.importers import ImportReport, importer_for, load, open_source
+    from hansard.importers import ImportReport, importer_for, importers, load, open_source
 
+    # As for the session: its modules are loaded, and it is open, before its time begins.
+    importers()
+    store = await connect(url)
     begin = process_time()
     source = open_source(file)
     importer = importer_for(source)
     report = ImportReport(importer.name)
-    async with connect(url) as store:
-        await load(store, importer.read(source, report), report)
+    await load(store, importer.read(source, report), report)
     source.close()
+    await store.close()
     seconds = process_time() - begin
     check((importer.name, report.messages, report.problems) == (kind, messages, []), f"the import reports {report}")
     return seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -273,6 +274,9 @@ class StoredBackend(Generic[S]):
 
     async def catch_up(self) -> None:
         await self._index().catch_up()
+
+    def bulk_load(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def reindex(self) -> AsyncIterator[int]:
         return self._index().reindex()

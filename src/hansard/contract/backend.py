@@ -29,6 +29,7 @@ These rules hold for every method:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -337,3 +338,6 @@ class Index(Protocol):
 
 class Indexed(Backend, Index, Protocol):
     """A backend with an index of its own."""
+
+    def bulk_load(self) -> AbstractContextManager[None]:
+        """Lets this process index large appends at once while it is entered, if that costs less than `catch_up`."""

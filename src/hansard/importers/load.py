@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
 from math import isfinite
-from typing import cast
+from typing import Any, cast
 
 from msgspec import Struct, structs
 
@@ -30,8 +30,11 @@ BATCH = 1_000
 _THUMBS = {"thumbs_up": 1, "thumbs_down": -1, "thumbsUp": 1, "thumbsDown": -1}
 _COMMENT = 1_000
 """Characters of a rating's comment that are kept with it; the metadata has all of them."""
-_GROUP = 16
-"""Conversations that are stored at once."""
+_GROUP = 200
+"""Conversations that are stored at once, and below their messages and the characters of those."""
+_GROUP_MESSAGES = 5_000
+_GROUP_CHARACTERS = 4_000_000
+"""The same, unless a single conversation has more. The search index costs less the more messages come at once."""
 
 Progress = Callable[[ImportReport], None]
 Conversations = Iterable[ForeignConversation] | AsyncIterable[ForeignConversation]
@@ -55,17 +58,18 @@ async def load(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Stores the conversations and returns the report. `dry_run` only counts. `strict` raises the first problem."""
-    async with aclosing(_groups(conversations, 1 if strict else _GROUP)) as groups:
-        async for group in groups:
-            if strict:
-                _refuse_problems(report)
-            # At once: the storage commits them together.
-            ways = (_load_one(_Loading(store, each, report, owner), dry_run=dry_run) for each in group)
-            failed = [each for each in await asyncio.gather(*ways, return_exceptions=True) if each is not None]
-            if failed:
-                raise failed[0]
-            if progress is not None:
-                progress(report)
+    with _indexing(store, is_needed=not dry_run):
+        async with aclosing(_groups(conversations, 1 if strict else _GROUP)) as groups:
+            async for group in groups:
+                if strict:
+                    _refuse_problems(report)
+                # At once: the storage commits them together.
+                ways = (_load_one(_Loading(store, each, report, owner), dry_run=dry_run) for each in group)
+                failed = [each for each in await asyncio.gather(*ways, return_exceptions=True) if each is not None]
+                if failed:
+                    raise failed[0]
+                if progress is not None:
+                    progress(report)
     if not dry_run:
         await _index(store)
     if not report.conversations and not report.problems:
@@ -89,6 +93,11 @@ async def _load_one(loading: _Loading, *, dry_run: bool) -> None:
         loading.complain(str(error))
 
 
+def _indexing(store: Store, *, is_needed: bool) -> AbstractContextManager[None]:
+    is_indexed = is_needed and store.capabilities.search == "index"
+    return cast(Indexed, store.backend).bulk_load() if is_indexed else nullcontext()
+
+
 async def _index(store: Store) -> None:
     """What was imported can be found at once."""
     if store.capabilities.search == "index":
@@ -98,21 +107,31 @@ async def _index(store: Store) -> None:
 async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[list[ForeignConversation]]:
     """Conversations to store at once: different ones, and few enough messages to hold."""
     group: dict[str, ForeignConversation] = {}
-    messages = 0
+    messages = characters = 0
     async with aclosing(_each(conversations)) as each:
         async for conversation in each:
-            if conversation.id in group or len(group) >= most or messages + len(conversation.messages) > BATCH:
-                if group:
-                    yield [*group.values()]
-                group, messages = {}, 0
+            count = len(conversation.messages)
+            size = sum([_characters(one.message.content) for one in conversation.messages])
+            is_full = len(group) >= most or messages + count > _GROUP_MESSAGES or characters + size > _GROUP_CHARACTERS
+            if group and (is_full or conversation.id in group):
+                yield [*group.values()]
+                group, messages, characters = {}, 0, 0
             group[conversation.id] = conversation
-            messages += len(conversation.messages)
+            messages, characters = messages + count, characters + size
             if conversation.writer is not None:
                 # It reads on from its source, which the importer closes when it goes on.
                 yield [*group.values()]
-                group, messages = {}, 0
+                group, messages, characters = {}, 0, 0
     if group:
         yield [*group.values()]
+
+
+def _characters(content: Any) -> int:
+    """About how long a content is."""
+    if isinstance(content, str):
+        return len(content)
+    parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    return sum(map(_characters, parts))
 
 
 async def _each(conversations: Conversations) -> AsyncGenerator[ForeignConversation]:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from msgspec import DecodeError, json
+from msgspec.structs import force_setattr
 
 from hansard.formats import parts
 from hansard.importers import json_stream
@@ -131,7 +132,8 @@ def _chained(messages: list[Message], given: list[Any], id: str, metadata: dict[
     found: list[ForeignMessage] = []
     before: str | None = None
     for number, message in enumerate(messages, 1):
-        made = Message(message.role, message.content, str(number), format=message.format)
-        found.append(ForeignMessage(made, before))
-        before = made.id
+        id = str(number)
+        force_setattr(message, "id", id)  # it was made just now, for this conversation
+        found.append(ForeignMessage(message, before))
+        before = id
     return ForeignConversation(id=name, messages=found, metadata=metadata)

@@ -174,12 +174,22 @@ class FolderSource(_PathSource):
     @cached_property
     def _names(self) -> list[str]:
         found: list[str] = []
-        for folder, _, names in os.walk(self.path):
-            paths = (Path(folder) / name for name in names)
-            found += [path.relative_to(self.path).as_posix() for path in paths if _is_plain_file(path)]
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            with os.scandir(self.path / folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(f"{folder}{entry.name}/")
+                    elif entry.is_file(follow_symlinks=False):
+                        found.append(f"{folder}{entry.name}")
             if len(found) > _MOST_FILES:
                 raise ValidationError(f"{self.path} has more than {_MOST_FILES:,} files: pass the folder of the export")
         return sorted(found)
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self._names)
 
     @cached_property
     def _root(self) -> Path:
@@ -192,14 +202,12 @@ class FolderSource(_PathSource):
         return self.local_path(name).open("rb")
 
     def local_path(self, name: str) -> Path:
+        if name in self._known:
+            return self.path / name
         path = (self.path / name).resolve()
         if not path.is_relative_to(self._root):
             raise ValidationError(f"{name!r} is outside of {self.path}")
         return path
-
-
-def _is_plain_file(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
 
 
 class ZipSource(_PathSource):

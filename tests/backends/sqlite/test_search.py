@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import pytest
 from tests.contract.backends import quick_folder
@@ -18,7 +18,7 @@ from tests.wait import coming
 import hansard.sync
 from hansard.backends.schemes import open_backend
 from hansard.backends.shared.full_text import columns_of
-from hansard.backends.sqlite import check, index, search
+from hansard.backends.sqlite import SqliteBackend, check, index, search
 from hansard.errors import FormatMismatch
 from hansard.model import Message
 from hansard.testing import Target
@@ -356,6 +356,60 @@ def test_an_upgrade_builds_an_older_index_anew_and_leaves_a_newer_one(tmp_path: 
         assert len(opened.search("w7x")) == 1
         assert opened.stats().unindexed == 0
         assert opened.check() == []
+
+
+def test_a_bulk_load_is_indexed_in_its_own_commits(tmp_path: Path) -> None:
+    asyncio.run(_load_in_bulk(tmp_path / "a.db"))
+
+
+async def _load_in_bulk(path: Path) -> None:
+    async with hansard.connect(f"sqlite:///{path}") as opened:
+        backend = cast(SqliteBackend, opened.backend)
+        # A tail from before, and messages of one second, more than a slot holds.
+        await opened.append("old", [Message("user", f"tail{number}") for number in range(60)])
+        at = datetime(2026, 1, 2, tzinfo=UTC)
+        with backend.bulk_load():
+            for start in range(0, 9_000, 3_000):
+                said = [Message("user", f"w{n}x said", id=f"m{n}", created_at=at) for n in range(start, start + 3_000)]
+                await opened.append(f"c{start}", said, user_id="ann")
+            await opened.append_message("c0", "user", "few are left to the tail")
+        assert (await opened.stats()).unindexed == 61
+        assert await opened.delete_message("c0", "m7")
+        assert [hit.message.id for hit in await opened.search("w8500x")] == ["m8500"]
+        assert len(await opened.user("ann").search("said", order="newest", limit=20)) == 20
+        await backend.catch_up()
+        assert (await opened.stats()).unindexed == 0
+        assert [hit.message.id for hit in await opened.search("tail7")], "the tail was not passed over"
+        assert not await opened.search("w7x")
+        assert await opened.check() == []
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT count(DISTINCT segid) FROM search_idx").fetchone() <= (2,), "it was merged"
+        assert dict(raw.execute("SELECT k, v FROM search_config WHERE k LIKE '%merge' OR k = 'hashsize'")) == {
+            "automerge": 4,
+            "crisismerge": 16,
+            "hashsize": 1 << 20,
+        }
+
+
+def test_an_index_that_only_bulk_loads_have_filled_has_a_version(tmp_path: Path) -> None:
+    asyncio.run(_load_and_age(tmp_path / "a.db"))
+
+
+async def _load_and_age(path: Path) -> None:
+    async with hansard.connect(f"sqlite:///{path}") as opened:
+        with cast(SqliteBackend, opened.backend).bulk_load():
+            await opened.append("c", [Message("user", f"w{number}x") for number in range(60)])
+        with closing(sqlite3.connect(path)) as raw:
+            raw.execute("UPDATE search_state SET version = 1")
+            raw.commit()
+        with pytest.raises(hansard.FormatMismatch, match="hansard reindex"):
+            await opened.search("w7x")
+        with cast(SqliteBackend, opened.backend).bulk_load():
+            await opened.append("d", [Message("user", f"v{number}x") for number in range(60)])
+        async for _ in opened.admin.reindex():
+            pass
+        assert len(await opened.search("w7x")) == len(await opened.search("v7x")) == 1
+        assert await opened.check() == []
 
 
 async def _upgrade(url: str) -> None:

@@ -11,6 +11,7 @@ import functools
 import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote
@@ -225,6 +226,9 @@ class HttpBackend:
     async def catch_up(self) -> None:
         async for _ in self._lines("catch_up", None, wire.IndexCall(), _DONE):
             pass
+
+    def bulk_load(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> Struct:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hansard.backends.sqlite.storage import SqliteStorage
@@ -32,6 +33,9 @@ class SqliteBackend(StoredBackend[SqliteStorage]):
         found = await self.storage.find_messages(context, id, message_ids)
         # A member of the conversation sees it in another way.
         return found if found or context.user is None else await super().find_messages(context, id, message_ids)
+
+    def bulk_load(self) -> AbstractContextManager[None]:
+        return self.storage.engine.bulk_load()
 
 
 async def open_backend(url: Url, *, blocking: bool, upgrade: bool) -> SqliteBackend:

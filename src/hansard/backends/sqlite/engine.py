@@ -16,7 +16,8 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +27,7 @@ from hansard.backends.shared.signals import Signals
 from hansard.backends.sqlite import index, schema
 from hansard.backends.sqlite.errors import DRIVER, map_errors, translate
 from hansard.backends.sqlite.read_cache import ReadConnection
-from hansard.backends.sqlite.writer import SqliteWriter
+from hansard.backends.sqlite.writer import BULK, SqliteWriter
 from hansard.contract.types import Removed, Swept
 from hansard.errors import Closed, HansardError, Unavailable
 from hansard.model import Receipt
@@ -41,9 +42,6 @@ _BULK_IDLE_SECONDS = 1.0
 """The same after a bulk load: its next batch may still be read from a file."""
 _MAX_UNINDEXED = 1_000_000
 """With this many waiting messages, the index is filled although more writes are queued."""
-_BULK = 50
-"""Above this batch size, assume a bulk load and postpone indexing."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +108,7 @@ class SqliteEngine:
         self.is_of_parent = False
         """This process is a fork of the one that opened the engine."""
         self._connection = schema.prepare(path, durability, upgrade=upgrade)
-        self._writer = SqliteWriter(self._connection)
+        self._writer = SqliteWriter(self._connection, index.index_inserted)
         self.tails = self._writer.tails
         try:
             with map_errors(str(path)):
@@ -197,7 +195,7 @@ class SqliteEngine:
         self._check_alive()
         with self._lock:
             value = self._run_alone(run)
-            waiting = self._writer.unindexed >= index.PASS and self._writer.arrived < _BULK
+            waiting = self._writer.unindexed >= index.PASS and self._writer.arrived < BULK
             if waiting and self._thread is None:
                 self._index()
             return value
@@ -269,7 +267,7 @@ class SqliteEngine:
 
     def _next(self) -> list[WriteJob[Any]] | None:
         """Returns the next jobs. While there are none, fills the search index."""
-        pause = _IDLE_SECONDS if self._writer.arrived < _BULK else _BULK_IDLE_SECONDS
+        pause = _IDLE_SECONDS if self._writer.arrived < BULK else _BULK_IDLE_SECONDS
         while self._writer.unindexed:
             try:
                 return self._queue.get(timeout=pause)
@@ -364,6 +362,22 @@ class SqliteEngine:
         writer.update_tails()
         for key in writer.touched:
             self.signals.notify(key)
+
+    @property
+    def loaded(self) -> int:
+        """How many messages bulk loads have indexed since the index was merged."""
+        return self._writer.loaded
+
+    @contextmanager
+    def bulk_load(self) -> Iterator[None]:
+        """While it is entered, large batches are indexed in their own transactions."""
+        with self._lock:
+            self._writer.loads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writer.loads -= 1
 
     def vacuum(self) -> None:
         """Rewrites the file without its free pages. Readers continue; writers wait until it is done."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index, itemgetter
 from typing import Any
 
@@ -45,8 +46,11 @@ _SMALL = 256
 """Pages of an index that a deletion rewrites, so that its words are physically gone. `purge` does a larger one."""
 _MERGES = 4
 """Merges in a row. Only one that finds nothing to do tells that those before it are done."""
-_AUTOMERGE = 4
-"""FTS5's own setting: this many segments of one size are merged during writes."""
+_USUAL = {"automerge": 4, "crisismerge": 16, "hashsize": 1 << 20}
+"""FTS5's own settings: how many segments of one size are merged during writes, how many at the latest, and how many
+bytes of terms it collects before it writes a segment."""
+_BULK = {"automerge": 0, "crisismerge": 1000, "hashsize": 16 << 20}
+"""Settings for many passes after which `merge` is called: a pass is one segment, and none is merged twice."""
 _MERGED = 1000
 """Pages of the index that are merged at once, after it has become much larger."""
 
@@ -59,6 +63,8 @@ class IndexState(Struct, frozen=True, gc=False):
     latest: int
     lag: int
     unclean: int
+    has_entries: int
+    """Whether anything is indexed: 0 or 1."""
     last: int | None
 
     @property
@@ -74,7 +80,7 @@ class IndexState(Struct, frozen=True, gc=False):
     @property
     def is_ours(self) -> bool:
         """Returns whether it was built by this version of the analysis. An empty one is usable by every version."""
-        return self.version == VERSION or not self.indexed
+        return self.version == VERSION or not self.has_entries
 
     @property
     def is_older(self) -> bool:
@@ -87,8 +93,9 @@ def state_of(connection: sqlite3.Connection) -> IndexState:
 
 @decodes
 def _state_of(row: Row) -> IndexState:
-    version, indexed, latest, lag, unclean = map(index, row[:-1])
-    return IndexState(version, indexed, latest, lag, unclean, None if row[-1] is None else index(row[-1]))
+    version, indexed, latest, lag, unclean, has_entries = map(index, row[:-1])
+    last = None if row[-1] is None else index(row[-1])
+    return IndexState(version, indexed, latest, lag, unclean, has_entries, last)
 
 
 def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] | None:
@@ -135,36 +142,63 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     if not found:
         return 0
     # Others were deleted before they were indexed.
-    here = sorted((row for row in found if row[1] is not None), key=itemgetter(-2))
-    terms = _terms_of(here)
-    slots = _Slots(writer, state.lag, state.moved)
-    numbers = slots.take_all({each: _tenant(writer, each) for each in {row[1] for row in here}}, here)
-    # In the order of their numbers: FTS5 then inserts them in one pass.
-    entries = sorted((number, *each) for number, each in zip(numbers, terms, strict=True))
-    listed = sorted(
-        (number, row[4], length_of(each[0])) for number, row, each in zip(numbers, here, terms, strict=True)
-    )
-    places = sorted((row[4], number) for number, row in zip(numbers, here, strict=True))
-    writer.connection.executemany(QUERIES["add_search_entry"], entries)
-    writer.connection.executemany(QUERIES["list_search_entry"], listed)
-    writer.connection.executemany(QUERIES["add_search_place"], places)
-    writer.run("save_search_state", VERSION, found[-1][0], slots.moved, slots.lag)
+    _add(writer, state, found[-1][0], [row[1:] for row in found if row[1] is not None])
     writer.run("delete_indexed_rows", found[-1][0])
     left: int = (state.last or 0) - found[-1][0]
     return max(0, left)
 
 
+def index_inserted(writer: SqliteWriter, inserted: Sequence[Row]) -> bool:
+    """Indexes messages that this transaction has inserted, so that no later pass must read them again.
+
+    Returns False, and does nothing, if the index is of another version.
+    """
+    state = state_of(writer.connection)
+    if not state.is_ours:
+        return False
+    with _without_merging(writer):
+        _add(writer, state, state.indexed, inserted)
+    writer.loaded += len(inserted)
+    return True
+
+
+def is_much(connection: sqlite3.Connection, loaded: int) -> bool:
+    """Returns whether most messages are new: in the tail, or among the `loaded` ones that were indexed at once."""
+    entries: int = connection.execute(QUERIES["count_all_search_entries"]).fetchone()[0]
+    return state_of(connection).tail + loaded >= max(entries - loaded, LONG_PASS)
+
+
+def _add(writer: SqliteWriter, state: IndexState, indexed: int, found: Sequence[Row]) -> None:
+    """Adds messages to the index, given as the tenant, the user, the conversation and the columns of `tail`."""
+    here = sorted(found, key=itemgetter(-2))
+    words, more, owners = _columns_of(here)
+    slots = _Slots(writer, state.lag, state.moved)
+    numbers = slots.take_all({each: _tenant(writer, each) for each in {row[0] for row in here}}, here)
+    keys = [row[3] for row in here]
+    # In the order of their numbers: FTS5 then inserts them in one pass.
+    many = writer.connection.executemany
+    many(QUERIES["add_search_entry"], sorted(zip(numbers, words, more, owners, strict=True)))
+    many(QUERIES["list_search_entry"], sorted(zip(numbers, keys, map(length_of, words), strict=True)))
+    many(QUERIES["add_search_place"], sorted(zip(keys, numbers, strict=True)))
+    writer.run("save_search_state", VERSION, indexed, slots.moved, slots.lag)
+
+
 @decodes
-def _terms_of(found: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Returns the columns of the index for rows of `to_index`."""
-    made: list[tuple[str, str, str]] = []
-    owner, terms = None, ""
+def _columns_of(found: Sequence[Row]) -> tuple[list[str], list[str], list[str]]:
+    """Returns the columns of the index for rows of `_add`."""
+    words: list[str] = []
+    more: list[str] = []
+    owners: list[str] = []
+    conversation, owner = None, ""
     for row in found:
-        if (row[2], row[3]) != owner:  # most rows have the conversation of the row before
-            owner = row[2], row[3]
-            terms = owner_terms(*owner)
-        made.append((*columns(_text_of(row[4:])), terms))
-    return made
+        if row[2] != conversation:  # most rows have the conversation of the row before
+            conversation = row[2]
+            owner = owner_terms(row[1], conversation)
+        each, others = columns(_text_of(row[3:]))
+        words.append(each)
+        more.append(others)
+        owners.append(owner)
+    return words, more, owners
 
 
 class _Slots:
@@ -174,26 +208,35 @@ class _Slots:
         self.lag = lag
         self.moved = moved
         self._writer = writer
-        self._free: dict[int, tuple[int, int]] = {}
-        """The next number of each slot, and the time of its newest message."""
-        self._next: dict[int, int] = {}
-        """For a full slot, the first one after it that may have room."""
+        self._free = writer.free_slots
+        self._next = writer.next_slots
 
     def take_all(self, tenants: Mapping[str, int], found: Sequence[Row]) -> list[int]:
-        """Returns a number for each row of `to_index`."""
+        """Returns a number for each row of `_add`, which are in the order of time."""
         bases = {each: number << (_TENANT_SHIFT - _SLOT_BITS) for each, number in tenants.items()}
-        places = [(bases[row[1]] | _slot(row[-2]), row[-2]) for row in found]
-        self._look_up({slot for slot, _ in places})
-        return [self._take(slot, created_at) for slot, created_at in places]
+        slots = [bases[row[0]] | _slot(row[-2]) for row in found]
+        self._look_up({slot for slot in slots if slot not in self._free})
+        free, taken = self._free, []
+        for slot, row in zip(slots, found, strict=True):
+            number, newest = free[slot]
+            created_at = row[-2]
+            # The common case: its slot has room, and nothing newer.
+            if number <= _SLOT_MASK and newest <= created_at and 0 <= created_at >> _SECOND < _LAST_SLOT:
+                free[slot] = number + 1, created_at
+                taken.append(slot << _SLOT_BITS | number)
+            else:
+                taken.append(self._take(slot, created_at))
+        return taken
 
     def _look_up(self, slots: set[int]) -> None:
         """Finds out what is free in many slots at once."""
-        for slot, *row in self._writer.run("search_slots", codec.encode([*slots])):
-            self._free[slot] = _free_after(row)
+        if slots:
+            for slot, *row in self._writer.run("search_slots", codec.encode([*slots])):
+                self._free[slot] = _free_after(row)
 
     def _take(self, first: int, created_at: int) -> int:
         """Returns a number in the slot of a time, or in a later one."""
-        slot = first
+        slot = self._next.get(first, first)
         while (free := self._free_in(slot))[0] > _SLOT_MASK:
             slot = self._next[first] = self._next.get(slot, slot + 1)
         number, newest = free
@@ -257,12 +300,19 @@ def index_many(writer: SqliteWriter) -> int:
 
 def index_bulk(writer: SqliteWriter) -> int:
     """Indexes as part of a rebuild: merges once at the end, not repeatedly."""
-    writer.run("set_search_merging", 0)
-    left = index_many(writer)
-    # The setting is reverted in the same transaction, so the entries must be flushed before.
+    with _without_merging(writer):
+        return index_many(writer)
+
+
+@contextmanager
+def _without_merging(writer: SqliteWriter) -> Iterator[None]:
+    """The settings are reverted in the same transaction, so the entries are flushed before. A rollback reverts all."""
+    for name, value in _BULK.items():
+        writer.run("configure_search", name, value)
+    yield
     _flush(writer)
-    writer.run("set_search_merging", _AUTOMERGE)
-    return left
+    for name, value in _USUAL.items():
+        writer.run("configure_search", name, value)
 
 
 def _flush(writer: SqliteWriter) -> None:
@@ -285,6 +335,7 @@ def empty(writer: SqliteWriter) -> None:
     writer.run("empty_search_places")
     writer.run("empty_search_entries")
     writer.run("empty_search_rows")
+    writer.clear_slots()
     writer.run("refill_search_rows")
     writer.run("save_search_state", VERSION, 0, 0, 0)
     writer.run("set_unclean", 0)
@@ -362,6 +413,7 @@ def merge(writer: SqliteWriter, pages: int = _MERGED) -> bool:
     if writer.connection.total_changes - before >= 2:
         return False
     writer.run("set_unclean", 0)
+    writer.loaded = 0
     return True
 
 

@@ -325,8 +325,13 @@ INSERT INTO search_rows (message) VALUES (?);
 INSERT INTO search_rows (message) SELECT key FROM messages WHERE key BETWEEN ? AND ? ORDER BY key;
 
 -- search_state --
--- The last indexed row, and the last row of all.
-SELECT version, indexed, latest, lag, unclean, (SELECT max(n) FROM search_rows) FROM search_state WHERE one = 0;
+-- How far the index is filled: the last indexed row, whether there are entries, and the last row of all.
+SELECT version, indexed, latest, lag, unclean, EXISTS (SELECT 1 FROM search_places), (SELECT max(n) FROM search_rows)
+FROM search_state WHERE one = 0;
+
+-- count_all_search_entries --
+-- The number of messages that are indexed.
+SELECT count(*) FROM search_entries;
 
 -- save_search_state --
 -- Saves the state after an index pass.
@@ -452,9 +457,9 @@ SELECT 1 FROM search_data LIMIT 1 OFFSET ?;
 -- Merges segments of the index, up to a number of pages, which removes deleted terms.
 INSERT INTO search (search, rank) VALUES ('merge', ?);
 
--- set_search_merging --
--- Sets how many segments of one size the index merges during writes; 0: none, until there are very many.
-INSERT INTO search (search, rank) VALUES ('automerge', ?);
+-- configure_search --
+-- Sets an option of the index.
+INSERT INTO search (search, rank) VALUES (?, ?);
 
 -- empty_search --
 -- Empties the index.

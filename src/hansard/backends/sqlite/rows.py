@@ -236,13 +236,10 @@ def is_rare(row: Row) -> bool:
     return len(row) > _COLUMNS
 
 
-def as_read(inserted: Iterable[Row]) -> list[Row]:
-    """Returns the columns of `tail`, newest first, of rows that were inserted in order."""
-    made = [
-        (key, id, role, None if format == "text" else format, body, created_at, extra or None)
-        for key, _, id, role, format, body, created_at, extra, *_ in inserted
-    ]
-    return made[::-1]
+def as_read(inserted: Row) -> Row:
+    """Returns the columns of `tail` of a row that was inserted."""
+    key, _, id, role, format, body, created_at, extra = inserted[:_COLUMNS]
+    return key, id, role, None if format == "text" else format, body, created_at, extra or None
 
 
 def message_of(row: Row, conversation_id: str) -> Message:

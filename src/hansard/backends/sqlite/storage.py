@@ -211,8 +211,7 @@ class SqliteStorage:
         return found
 
     async def catch_up(self) -> None:
-        state = self._read(index.state_of)
-        much = state.tail >= max(state.indexed, index.LONG_PASS)
+        much = self._read(partial(index.is_much, loaded=self.engine.loaded))
         while await self._write(index.index_bulk if much else index.index_many):
             pass
         if much:

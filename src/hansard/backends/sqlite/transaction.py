@@ -46,7 +46,7 @@ def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> A
     for _, draft in fresh:
         entry.largest = max(entry.largest, draft.size)
     writer.save_later(context.tenant, id, entry, plan.state)
-    writer.insert_later(made)
+    writer.insert_later(context.tenant, plan.state.conversation.user_id, made)
     writer.add_later(segment, before, plan.state, made, entry.largest)
     if append.count_usage and (usage := usage_of(plan.state.conversation, plan.result)):
         writer.add_usage(context.tenant, usage)
@@ -163,7 +163,7 @@ class SqliteTransaction:
             writer.run("keep_blob", context.tenant, sha256, 0, data)
         for segment, fresh in insert:
             made = rows.message_rows(segment, entry.pk, fresh)
-            writer.insert_later(made)
+            writer.insert_later(context.tenant, state.conversation.user_id, made)
             for message, _ in fresh:
                 if message.blobs:
                     self._use_blobs(pack(segment, message.seq), message)

@@ -8,7 +8,7 @@ costs one UPDATE.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import index
 from typing import Any
@@ -23,6 +23,7 @@ from hansard.model import UsageRow, to_micros
 
 _MOST = 4096
 """Entries of each kind that are cached."""
+_MOST_SLOTS = 100_000
 
 _FIND_HEAD = QUERIES["find_head"]
 _SAVE_COUNTERS = QUERIES["save_counters"]
@@ -33,6 +34,13 @@ _ADD_SEARCH_ROWS = QUERIES["add_search_rows"]
 _DATA_VERSION = "PRAGMA data_version"
 _BRANCH = 19
 """The index of a branch's first column in a row of `find_head`."""
+
+
+BULK = 50
+"""Batches from this size on are assumed to be a bulk load."""
+
+IndexInserted = Callable[["SqliteWriter", list[rows.Row]], bool]
+"""`index.index_inserted`, which needs the writer."""
 
 
 class CachedState:
@@ -49,7 +57,7 @@ class CachedState:
 
 
 class SqliteWriter:
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, index_inserted: IndexInserted) -> None:
         self.connection = connection
         self.execute = connection.execute
         self.touched: set[tuple[str, str]] = set()
@@ -66,12 +74,25 @@ class SqliteWriter:
         """How many messages wait to be indexed, as far as this process knows."""
         self.arrived = 0
         """How many of them came in the last batch."""
+        self.loads = 0
+        """How many bulk loads are under way: then large batches are indexed in their own transaction."""
+        self.loaded = 0
+        """How many messages they have indexed, until the index is merged."""
+        self.index_inserted = index_inserted
+        self._owners: dict[int, tuple[str, str | None]] = {}
+        """The tenant and the user of the conversations whose messages are not inserted yet."""
         self.lists_for_search = True
         """False only to measure the cost of search: such messages are not found, and `check` reports it."""
         self._tombstones: dict[tuple[str, str], datetime | None] = {}
         """Tombstones that were looked up: an append of dated messages asks for the same one each time."""
         self._last_segment: int | None = None
         """The highest segment number in use, once it was looked up."""
+        self.free_slots: dict[int, tuple[int, int]] = {}
+        """The next free number of a slot of the search index, and the time of its newest message: see `index`.
+
+        Entries that are deleted meanwhile only leave numbers unused."""
+        self.next_slots: dict[int, int] = {}
+        """For a full slot, the first one after it that may have room."""
         self._data_version = -1
         self._marks = 0
         self._flushed = 0
@@ -86,13 +107,19 @@ class SqliteWriter:
         if version != self._data_version:
             self._clear_caches()
             self._data_version = version
-        elif len(self._entries) > _MOST or len(self._tombstones) > _MOST:
+        elif len(self._entries) > _MOST or len(self._tombstones) > _MOST or len(self.free_slots) > _MOST_SLOTS:
             self._clear_caches()
 
     def _clear_caches(self) -> None:
         self._entries.clear()
         self._tombstones.clear()
+        self.clear_slots()
         self._last_segment = None
+
+    def clear_slots(self) -> None:
+        """Clears what is known of the search index."""
+        self.free_slots.clear()
+        self.next_slots.clear()
 
     def commit(self) -> None:
         self.flush()
@@ -108,6 +135,7 @@ class SqliteWriter:
         self._clear_caches()
         self._dirty.clear()
         self._messages.clear()
+        self._owners.clear()
         self._added.clear()
         self.touched.clear()
         if self.connection.in_transaction:
@@ -238,9 +266,11 @@ class SqliteWriter:
         for row in amounts:
             self.run("add_usage", *rows.usage_row(tenant, row))
 
-    def insert_later(self, messages: list[rows.Row]) -> None:
+    def insert_later(self, tenant: str, user_id: str | None, messages: list[rows.Row]) -> None:
         """Buffers messages, which are inserted together, by key: the pages of one segment are touched together."""
         self._messages += messages
+        if self.loads and messages:
+            self._owners[messages[0][1]] = tenant, user_id
         self._marks += 1
 
     def add_later(
@@ -248,7 +278,7 @@ class SqliteWriter:
     ) -> None:
         """Records an append for the tail cache, so that readers of the segment's end need not read the file."""
         if segment in self.tails:
-            made = rows.as_read(inserted)
+            made = [rows.as_read(row) for row in reversed(inserted)]
             self._added.append(AddedRows(segment, _place_of(before), _place_of(after), made, largest))
 
     def flush(self) -> None:
@@ -261,11 +291,12 @@ class SqliteWriter:
             arrived = [row[:1] for row in self._messages]
             self._messages.sort()
             self._insert(self._messages)
-            if self.lists_for_search:
+            if self.lists_for_search and not self._index_at_once():
                 self._list_for_search(arrived, self._messages[0][0], self._messages[-1][0])
                 self.unindexed += len(arrived)
             self.arrived = len(arrived)
             self._messages.clear()
+            self._owners.clear()
         if self._dirty:
             entries = self._dirty.values()
             self._many(_SAVE_COUNTERS, [rows.counters_row(each.state, each.largest, each.pk) for each in entries])
@@ -282,6 +313,16 @@ class SqliteWriter:
             messages = [row for row in messages if not rows.is_rare(row)]
         if messages:
             self._many(_INSERT_MESSAGE, messages)
+
+    def _index_at_once(self) -> bool:
+        """During a bulk load, indexes the messages. Returns whether it did."""
+        if not self.loads or len(self._messages) < BULK:
+            return False
+        owners = self._owners
+        if not all(row[1] in owners for row in self._messages):
+            return False  # some were buffered before the load began
+        inserted = [(*owners[row[1]], row[1], *rows.as_read(row)) for row in self._messages]
+        return self.index_inserted(self, inserted)
 
     def _list_for_search(self, arrived: list[rows.Row], first: int, last: int) -> None:
         if 0 < last - first == len(arrived) - 1:

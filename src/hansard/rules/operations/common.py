@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import date
 
 from msgspec import structs
 
 from hansard.contract.storage import Placed, Run, Transaction, Wipe
 from hansard.contract.types import ConversationState, StoredBranch
-from hansard.model import Conversation, Message, Summary, UsageRow
+from hansard.model import Conversation, Message, Summary, Usage, UsageRow
 from hansard.rules.branches import NO_END, segments
 from hansard.rules.state import check_owner, is_visible, not_found
-from hansard.rules.usage import total_usage, usage_change
 
 Place = tuple[int, int]
 """The segment and seq of a message."""
@@ -85,10 +85,23 @@ def without_summaries(state: ConversationState, summaries: Sequence[Summary], lo
 
 
 def usage_of(conversation: Conversation, messages: Iterable[Message]) -> list[UsageRow]:
-    """Returns the usage that new messages add."""
-    used = [message for message in messages if message.usage is not None]
-    if not used:
-        return []
-    return total_usage(
-        change for message in used for change in usage_change(conversation, message, None, message.usage)
-    )
+    """Returns the usage that new messages add, each day and model once."""
+    used: dict[tuple[date, str | None], list[Usage]] = {}
+    for message in messages:
+        if (usage := message.usage) is not None:
+            used.setdefault((message.created_at.date(), usage.model or None), []).append(usage)
+    return [
+        UsageRow(
+            day.isoformat(),
+            conversation.user_id,
+            conversation.agent_id,
+            model,
+            len(each),
+            sum([usage.input_tokens for usage in each]),
+            sum([usage.output_tokens for usage in each]),
+            sum([usage.cached_tokens for usage in each]),
+            sum([usage.reasoning_tokens for usage in each]),
+            sum([usage.cost for usage in each]),
+        )
+        for (day, model), each in used.items()
+    ]
