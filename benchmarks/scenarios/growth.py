@@ -1,7 +1,8 @@
 """What it costs to grow: the same calls on a small store and on large ones, in processor time.
 
 Calls alternate between the sizes. Reads and appends use as many conversations in each, spread over the whole store. A
-bar is set where the cost may not depend on what is stored; the other rows show the work for each message.
+bar is set where the cost may not depend on what is stored; the other rows show the work for each message. `growth`
+measures calls, `maintenance` what reads the whole store and takes minutes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +24,7 @@ from benchmarks.scenarios.growth_store import CONVERSATIONS, EACH, GrownStore, g
 from benchmarks.scenarios.search_corpus import WORDS
 
 TITLE = "growth"
+WHOLE_TITLE = "growth, of what reads everything"
 SMALL, LARGE = 10_000, 1_000_000
 
 
@@ -32,6 +35,8 @@ class MeasuredCall:
     at_most: float | None
     calls: int = 20
     rounds: int = 20
+    is_warm: bool = True
+    """Whether what it reads is read once before."""
 
 
 async def append(grown: GrownStore, number: int) -> None:
@@ -84,14 +89,31 @@ CALLS = (
     MeasuredCall("search newest, rare word", search(WORDS["rare"], "newest"), 3.0),
     MeasuredCall("search newest, common word", search(WORDS["common"], "newest"), 3.0),
     MeasuredCall("search newest, common word of a user", search(WORDS["common"], "newest", own=True), 3.0),
-    MeasuredCall("search best, rare word", search(WORDS["rare"], "relevance"), None, 2, 5),
-    MeasuredCall("statistics", statistics, None, 1, 5),
-    MeasuredCall("append", append, 1.3),
-    MeasuredCall("erase of one user", erase, 2.0, 1, 10),
+    MeasuredCall("search best, rare word", search(WORDS["rare"], "relevance"), None, 2, 5, is_warm=False),
+    MeasuredCall("statistics", statistics, None, 1, 5, is_warm=False),
+    MeasuredCall("append", append, 1.3, is_warm=False),
+    MeasuredCall("erase of one user", erase, 2.0, 1, 10, is_warm=False),
 )
 
 
 def run(arena: Arena) -> Iterator[Comparison]:
+    with built(arena) as stores:
+        for call in CALLS:
+            print(call.name, file=sys.stderr, flush=True)
+            yield from measured(arena, stores, call)
+        yield from starts(arena, stores)
+    yield from compared(arena, "bytes a message", None, "B", {each: [each.bytes / each.messages] for each in stores})
+
+
+def run_whole(arena: Arena) -> Iterator[Comparison]:
+    """Measures what reads the whole store."""
+    with built(arena) as stores:
+        yield from checks(arena, stores)
+        yield from backups(arena, stores)
+
+
+@contextmanager
+def built(arena: Arena) -> Iterator[list[GrownStore]]:
     sizes = arena.options.sizes or (arena.size(SMALL, quick=10_000), arena.size(LARGE, quick=20_000))
     if len(sizes) < 2 or any(size % (200 * EACH) for size in sizes):
         raise NotAvailable(f"needs two sizes or more, each a multiple of {200 * EACH:,}")
@@ -101,22 +123,27 @@ def run(arena: Arena) -> Iterator[Comparison]:
             for size in sizes:
                 print(f"building {size:,} messages", file=sys.stderr, flush=True)
                 stores.append(arena.run_async(grown(place, size)))
-            yield from calls(arena, stores)
-            yield from in_processes(arena, stores)
-            yield from backups(arena, stores)
+            yield stores
         finally:
             for each in stores:
                 arena.run_async(each.store.close())
-        yield from compared(arena, "bytes a message", None, "B", {each: [_bytes(arena, each)] for each in stores})
+        for each in stores:
+            each.bytes = arena.run_async(place.bytes(each.messages))
 
 
-def calls(arena: Arena, stores: list[GrownStore]) -> Iterator[Comparison]:
-    for call in CALLS:
-        print(call.name, file=sys.stderr, flush=True)
-        series = by_turns(
-            [TimedContender(each.title, partial(_portion, arena, each, call), call.rounds) for each in stores]
-        )
-        yield from compared(arena, call.name, call.at_most, "us", {each: series[each.title] for each in stores})
+def measured(arena: Arena, stores: list[GrownStore], call: MeasuredCall) -> Iterator[Comparison]:
+    if call.is_warm:
+        for each in stores:
+            arena.run_async(_warm(each, call))
+    turns = [TimedContender(each.title, partial(_portion, arena, each, call), call.rounds) for each in stores]
+    series = by_turns(turns)
+    yield from compared(arena, call.name, call.at_most, "us", {each: series[each.title] for each in stores})
+
+
+async def _warm(grown: GrownStore, call: MeasuredCall) -> None:
+    """Brings what is read from the disk: the time of that says nothing about the store."""
+    for number in range(200):
+        await call.run(grown, number)
 
 
 def compared(
@@ -145,10 +172,6 @@ def _portion(arena: Arena, grown: GrownStore, call: MeasuredCall, round: int) ->
     return arena.run_async(portion())
 
 
-def _bytes(arena: Arena, grown: GrownStore) -> float:
-    return arena.run_async(grown.place.bytes(grown.messages)) / grown.messages
-
-
 # What a process of its own needs
 
 PROGRAM = """
@@ -171,11 +194,13 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def in_processes(arena: Arena, stores: list[GrownStore]) -> Iterator[Comparison]:
+def starts(arena: Arena, stores: list[GrownStore]) -> Iterator[Comparison]:
     start = {each: [_process(each, "start") for _ in range(5)] for each in stores}
     yield from compared(arena, "start, and the first list", 1.3, "us", _column(start, 0))
     yield from compared(arena, "memory after the start", 1.3, "MiB", _column(start, 1))
-    print("check", file=sys.stderr, flush=True)
+
+
+def checks(arena: Arena, stores: list[GrownStore]) -> Iterator[Comparison]:
     checked = {each: [_process(each, "check")] for each in stores}
     by_message = {each: [cost / each.messages for cost in costs] for each, costs in _column(checked, 0).items()}
     yield from compared(arena, "check, client's work a message", None, "us", by_message)

@@ -52,6 +52,8 @@ class GrownStore:
     place: Place
     erased: int = 0
     """Users that were erased, from the last one."""
+    bytes: int = 0
+    """What it takes, after it was closed."""
 
     @property
     def title(self) -> str:
@@ -70,7 +72,8 @@ class GrownStore:
         return f"c{number % 200 * (self.conversations // 200)}"
 
     def user(self, number: int) -> str:
-        return f"u{number % self.users}"
+        """Returns one of 8 users, whatever the size of the store. The others can be erased."""
+        return f"u{number % 8 * (self.users // 20)}"
 
     def owner(self, number: int) -> str:
         """Returns the user of a conversation."""
@@ -80,7 +83,7 @@ class GrownStore:
 
     @property
     def last_user(self) -> str:
-        """The reads use the first users, so that others can be erased."""
+        """Returns the user to erase next."""
         return f"u{self.users - 1 - self.erased}"
 
     async def index(self) -> None:

@@ -61,6 +61,7 @@ SCENARIOS = {
     "claude": Scenario(claude.TITLE, claude.run),
     "graph": Scenario(graph.TITLE, graph.run),
     "growth": Scenario(growth.TITLE, growth.run),
+    "maintenance": Scenario(growth.WHOLE_TITLE, growth.run_whole),
     "redis": Scenario(redis.TITLE, redis.run),
     "served": Scenario(http_server.TITLE, http_server.run),
     "wire": Scenario(wire.TITLE, wire.run),
