@@ -27,6 +27,8 @@ CALLS: dict[str, Callable[[hansard.sync.Store], object]] = {
     "list of a user": lambda store: store.list_conversations(user_id="u1", limit=5),
     "search newest": lambda store: store.search("zanzibar", order="newest"),
     "search by relevance after a write": lambda store: store.search("zanzibar", order="relevance"),
+    "tenants": lambda store: store.admin.tenants(),
+    "statistics of another tenant": lambda store: store.tenant("acme").stats(),
     "erase of a user": lambda store: store.erase_user("u1"),
 }
 

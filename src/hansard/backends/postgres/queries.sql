@@ -461,8 +461,14 @@ SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cac
 FROM hansard.usage WHERE tenant = $1 AND day >= $2 AND day < $3 ORDER BY day, user_id, agent_id, model;
 
 -- delete_usage_of --
--- The usage rows of a user.
-DELETE FROM hansard.usage WHERE tenant = $1 AND user_id = $2;
+-- The usage rows of a user. Looks for them on each day that has any, because the key begins with the day.
+WITH RECURSIVE days AS (
+    (SELECT u.day FROM hansard.usage u WHERE u.tenant = $1 ORDER BY u.day LIMIT 1)
+    UNION ALL
+    SELECT (SELECT u.day FROM hansard.usage u WHERE u.tenant = $1 AND u.day > days.day ORDER BY u.day LIMIT 1)
+    FROM days WHERE days.day IS NOT NULL
+)
+DELETE FROM hansard.usage WHERE tenant = $1 AND day = ANY(ARRAY(SELECT days.day FROM days)) AND user_id = $2;
 
 -- participations --
 -- Messages of a participant of kind `user` in visible conversations.

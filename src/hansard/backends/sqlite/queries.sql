@@ -269,35 +269,52 @@ WHERE m.participant = ? AND c.tenant = ?;
 SELECT tenant, id FROM conversations WHERE expires_at <= ? LIMIT ?;
 
 -- list_tenants --
--- Tenants with data.
-SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs ORDER BY tenant;
+-- Tenants with data, each found by one step along an index.
+WITH RECURSIVE tenants (tenant) AS (
+    SELECT ''
+    UNION ALL
+    SELECT (
+        SELECT min(tenant) FROM (
+            SELECT min(c.tenant) AS tenant FROM conversations c WHERE c.tenant > tenants.tenant
+            UNION ALL SELECT min(r.tenant) FROM records r WHERE r.tenant > tenants.tenant
+            UNION ALL SELECT min(b.tenant) FROM blobs b WHERE b.tenant > tenants.tenant
+        )
+    )
+    FROM tenants WHERE tenants.tenant IS NOT NULL
+)
+SELECT tenant FROM tenants WHERE tenant > '';
 
 -- conversations_of_tenant --
 -- The conversations of a tenant, a page after a pk.
 SELECT pk, tenant, id FROM conversations WHERE tenant = coalesce(?, tenant) AND pk > ? ORDER BY pk LIMIT ?;
 
 -- count_by_days --
--- Groups of conversations of a tenant, or of all: first and last day as ordinals, messages of each, and how many.
+-- Groups of conversations: first and last day as ordinals, messages of each, and how many.
 SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
     message_count, count(*)
-FROM conversations WHERE tenant = coalesce(?, tenant) GROUP BY 1, 2, 3;
+FROM conversations GROUP BY 1, 2, 3;
+
+-- count_by_days_of_tenant --
+-- The same for one tenant.
+SELECT (created_at + 62135596800000000) / 86400000000 + 1, (active_at + 62135596800000000) / 86400000000 + 1,
+    message_count, count(*)
+FROM conversations WHERE tenant = ? GROUP BY 1, 2, 3;
 
 -- count_unindexed --
 -- Messages of a tenant, or of all, that are not in the search index yet, up to a limit.
 SELECT count(*) FROM (SELECT message FROM search_rows WHERE n > ? ORDER BY n LIMIT ?) r
 JOIN messages m ON m.key = r.message JOIN conversations c ON c.pk = m.conversation WHERE c.tenant = coalesce(?, c.tenant);
 
--- count_tenant --
--- The size of a tenant, or of all.
+-- count_others --
+-- Records, blobs and their bytes.
+SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM blobs), (SELECT coalesce(sum(length(data)), 0) FROM blobs);
+
+-- count_others_of_tenant --
+-- The same for one tenant.
 SELECT
-    (
-        SELECT count(*) FROM (
-            SELECT tenant FROM conversations UNION SELECT tenant FROM records UNION SELECT tenant FROM blobs
-        ) WHERE tenant = coalesce(wanted, tenant)
-    ),
-    (SELECT count(*) FROM records WHERE tenant = coalesce(wanted, tenant)),
-    (SELECT count(*) FROM blobs WHERE tenant = coalesce(wanted, tenant)),
-    (SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE tenant = coalesce(wanted, tenant))
+    (SELECT count(*) FROM records WHERE tenant = wanted),
+    (SELECT count(*) FROM blobs WHERE tenant = wanted),
+    (SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE tenant = wanted)
 FROM (SELECT ? AS wanted);
 
 -- delete_tenant_records --

@@ -290,7 +290,7 @@ class SqliteStorage:
             await self._long(audit.close)
 
     async def list_tenants(self) -> list[str]:
-        return self._read(lambda connection: [name for (name,) in connection.execute(QUERIES["list_tenants"])])
+        return self._read(tenant_data.list_tenants)
 
     async def delete_tenant(self, context: Context) -> Receipt:
         return await self._write(lambda writer: tenant_data.delete_tenant(writer, context))

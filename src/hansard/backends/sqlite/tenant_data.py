@@ -199,17 +199,25 @@ def usage(connection: sqlite3.Connection, context: Context, since: str | None, u
 # The whole file
 
 
+def list_tenants(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute(QUERIES["list_tenants"])]
+
+
 def stats(connection: sqlite3.Connection, tenant: str | None) -> Stats:
-    tenants, records, blobs, blob_bytes = connection.execute(QUERIES["count_tenant"], (tenant,)).fetchone()
-    days = connection.execute(QUERIES["count_by_days"], (tenant,)).fetchall()
+    if tenant is None:
+        others, days = connection.execute(QUERIES["count_others"]), connection.execute(QUERIES["count_by_days"])
+    else:
+        others = connection.execute(QUERIES["count_others_of_tenant"], (tenant,))
+        days = connection.execute(QUERIES["count_by_days_of_tenant"], (tenant,))
+    records, blobs, blob_bytes = others.fetchone()
     indexed = index.state_of(connection).indexed
     unindexed = connection.execute(QUERIES["count_unindexed"], (indexed, _MOST_UNINDEXED, tenant)).fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
-    conversations, messages, active = _totals(days)
+    conversations, messages, active = _totals(days.fetchall())
     return Stats(
         backend="sqlite",
-        tenants=tenants,
+        tenants=len(list_tenants(connection)) if tenant is None else int(bool(conversations or records or blobs)),
         conversations=conversations,
         messages=messages,
         records=records,
