@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -258,6 +259,13 @@ def test_a_tenant_wide_search_for_a_common_word_reads_few_rows(
             assert isinstance(link, CountingRowsLink)
             for query in ("words", '"common words" 3', "wor* 7 -5"):
                 assert await _found(store, query, order="newest") == await _found(memory, query, order="newest")
+            hits = await store.search("words", order="newest", limit=30, token_cap=None)
+            assert hits.next_cursor is not None
+            until = hits[-1].message.created_at
+            for options in ({"cursor": hits.next_cursor}, {"until": until, "since": until - timedelta(milliseconds=5)}):
+                found = [await _found(each, "words", order="newest", **options) for each in (store, memory)]
+                assert found[0] == found[1]
+                assert found[0]
             link.rows = 0
             hits = await store.search("words", order="newest", limit=5, token_cap=None)
             assert [hit.message.text for hit in hits] == [f"common words 39 {each}" for each in range(24, 19, -1)]

@@ -26,9 +26,9 @@ async def rank(storage: CassandraStorage, context: Context, lookup: Lookup) -> R
             return Ranking([])
         postings = EntryPostings(RankedSearch(searched))
         best = await relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
-        messages = await searched.read([postings.entries[each.key] for each in best])
-        found = [(searched.match(postings.entries[each.key], messages), each) for each in best]
-        there = [RankedMatch(match, each.score, each.covered) for match, each in found if match is not None]
+        found = await searched.matches(postings.entries[each.key] for each in best)
+        pairs = zip(found, best, strict=True)
+        there = [RankedMatch(match, each.score, each.covered) for match, each in pairs if match is not None]
         if len(there) == len(found) or attempt == ATTEMPTS:
             return Ranking(there, searched.is_complete)
     raise AssertionError
@@ -50,7 +50,8 @@ class RankedSearch:
 
     async def messages_at(self, id: str, segment: int, runs: Sequence[tuple[int, int]]) -> list[Placed]:
         search = self._search
-        view, branch = search.view(id), search.branch_of(search.head(id))
+        view = search.view(id)
+        branch = view.state.branch(self.lookup.branch)
         segments = [segment] if self.lookup.all_branches else [each for each, _ in rules.segments(branch)]
         found: list[Placed] = []
         for first, last in runs:

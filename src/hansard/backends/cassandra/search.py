@@ -26,11 +26,11 @@ from hansard.backends.cassandra.connection import Row
 from hansard.backends.cassandra.entries import EVER, Crowded, Period, entry_from, entry_of, once, split
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
-from hansard.backends.shared.postings import IndexEntry, Place
-from hansard.contract.types import Context, MessageQuery, StoredBranch
+from hansard.backends.shared.postings import IndexEntry
+from hansard.contract.types import Context, MessageQuery
 from hansard.errors import TimedOut
 from hansard.executor import run_in_thread
-from hansard.model import Message, to_micros
+from hansard.model import to_micros
 
 if TYPE_CHECKING:
     from hansard.backends.cassandra.storage import CassandraStorage
@@ -53,8 +53,7 @@ async def search(storage: CassandraStorage, context: Context, lookup: Lookup) ->
         if not await searched.locate():
             return Matches([])
         newest = await searched.newest()
-        messages = await searched.read(newest[: lookup.limit])
-        found = [searched.match(each, messages) for each in newest[: lookup.limit]]
+        found = await searched.matches(newest[: lookup.limit])
         there = [each for each in found if each is not None]
         # A message that was found and is gone was removed meanwhile.
         if len(there) == len(found) or attempt == ATTEMPTS:
@@ -103,7 +102,10 @@ class IndexSearch:
         await self.storage.writer.settle(tenant)
         if self.lookup.conversation_id is not None:
             return await self._locate_one(self.lookup.conversation_id)
-        await prepare(self.storage, tenant)
+        try:
+            await prepare(self.storage, tenant)
+        except TimedOut:
+            self.is_complete = False
         listed = await self.storage.indexer.unindexed(tenant, self._owner)
         await self._read_tail(listed)
         if self._owner is not None:
@@ -171,7 +173,9 @@ class IndexSearch:
             try:
                 entries = [each for each in await self.all(period) if self._is_below(each)]
             except Crowded as crowd:
-                periods += split(period, crowd.times)
+                # Only common words are asked for with times, which cost more.
+                bounds = self._bounds() if period == EVER else period
+                periods += split(period, crowd.times) if bounds == period else [bounds]
                 continue
             entries.sort(key=lambda each: each.position, reverse=True)
             for first in range(0, len(entries), _AT_ONCE):
@@ -182,12 +186,16 @@ class IndexSearch:
 
     def _periods(self) -> list[Period]:
         """The newest last: the months of an owner, or all time."""
-        if not self._is_everywhere:
-            months = sorted({*self._months, *(index.month_of(each.created) for each in self._tail)})
-            return [index.period_of(month) for month in months]
+        if self._is_everywhere:
+            return [EVER]
+        months = sorted({*self._months, *(index.month_of(each.created) for each in self._tail)})
+        return [index.period_of(month) for month in months]
+
+    def _bounds(self) -> Period:
+        """When the messages were made that are searched."""
         since, until, below = self.lookup.since, self.lookup.until, self.lookup.below
         end = to_micros(until) if until else EVER[1]
-        return [(to_micros(since) if since else EVER[0], min(end, below[0] + 1) if below else end)]
+        return to_micros(since) if since else EVER[0], min(end, below[0] + 1) if below else end
 
     @property
     def _is_everywhere(self) -> bool:
@@ -290,47 +298,29 @@ class IndexSearch:
         if head is None or head.state is None:
             return False
         conversation, lookup = head.state.conversation, self.lookup
-        if not rules.is_visible(conversation, self.context) or self._owner not in (None, conversation.user_id):
-            return False
-        if lookup.agent_id not in (None, conversation.agent_id):
-            return False
-        if lookup.metadata and not rules.has_metadata(conversation, lookup.metadata):
-            return False
-        return lookup.all_branches or rules.sees(self.branch_of(head), segment, seq)
-
-    def branch_of(self, head: Head) -> StoredBranch:
-        assert head.state is not None
-        return head.state.branch(self.lookup.branch)
-
-    def head(self, id: str) -> Head:
-        head = self._heads[id]
-        assert head is not None
-        return head
-
-    # Messages
+        return (
+            rules.is_visible(conversation, self.context)
+            and self._owner in (None, conversation.user_id)
+            and lookup.agent_id in (None, conversation.agent_id)
+            and rules.has_metadata(conversation, lookup.metadata)
+            and (lookup.all_branches or rules.sees(head.state.branch(lookup.branch), segment, seq))
+        )
 
     def view(self, id: str) -> ConversationView:
-        head = self.head(id)
+        head = self._heads[id]
+        assert head is not None
         assert head.state is not None
         return ConversationView(self.link, (self.context.tenant, id), head, head.state)
 
-    async def read(self, entries: Iterable[IndexEntry]) -> dict[Place, Message]:
-        """The messages of entries, without those that are gone or no longer match."""
-        found: dict[Place, Message] = {}
+    async def matches(self, entries: Iterable[IndexEntry]) -> list[Match | None]:
+        """The messages of entries; None for one that is gone."""
 
-        async def one(entry: IndexEntry) -> None:
+        async def one(entry: IndexEntry) -> Match | None:
             view = self.view(entry.id)
             row = await view.at(entry.segment, entry.seq)
-            if row is not None:
-                found[entry.place] = (await view.messages_of([row]))[0]
+            return Match(view.state.conversation, (await view.messages_of([row]))[0]) if row is not None else None
 
-        await asyncio.gather(*map(one, entries))
-        return found
-
-    def match(self, entry: IndexEntry, messages: dict[Place, Message]) -> Match | None:
-        message = messages.get(entry.place)
-        state = self.head(entry.id).state
-        return Match(state.conversation, message) if message is not None and state is not None else None
+        return await asyncio.gather(*map(one, entries))
 
 
 def _really_matching(entries: Sequence[IndexEntry], query: Query, phrase: Phrase) -> list[IndexEntry]:
