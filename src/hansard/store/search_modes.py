@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
+from itertools import repeat
 from typing import Any, Literal, cast
 
 from msgspec import Struct, structs
@@ -128,7 +129,7 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
     taken = _capped(matches.found, cap)
     more = matches.has_more or len(taken) < len(matches.found)
     return Hits(
-        [_hit(lookup, each, 0.0) for each in taken],
+        _hits(lookup, taken, repeat(0.0)),
         next_cursor=partial(_after, lookup, taken[-1]) if more and taken else None,
         complete=matches.complete,
     )
@@ -189,9 +190,12 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     return await _page(view, found, lookup, _cursor_scope("hybrid", lookup), cursor, cap, complete=complete)
 
 
-def _hit(lookup: Lookup, match: Match, score: float) -> Hit:
-    query = lookup.query
-    return Hit(match.conversation, match.message, score, query.text, in_pieces=query.in_pieces)
+def _hits(lookup: Lookup, matches: Iterable[Match], scores: Iterable[float]) -> list[Hit]:
+    text, in_pieces = lookup.query.text, lookup.query.in_pieces
+    return [
+        Hit(match.conversation, match.message, score, text, (), in_pieces)
+        for match, score in zip(matches, scores, strict=False)
+    ]
 
 
 def _key(match: Match) -> nearest_messages.Key:
@@ -212,10 +216,10 @@ async def _page(
     if view.reranker is not None:
         ranked = await reranker.reranked(view.reranker, lookup.query.text, ranked)
     rest = ranked[skipped:]
-    taken = len(_capped([each for _, each in rest[: lookup.limit]], cap))
+    taken = _capped([each for _, each in rest[: lookup.limit]], cap)
     return Hits(
-        (_hit(lookup, each, score) for score, each in rest[:taken]),
-        next_cursor=partial(cursors.of_search_offset, scope, skipped + taken) if taken < len(rest) else None,
+        _hits(lookup, taken, [score for score, _ in rest]),
+        next_cursor=partial(cursors.of_search_offset, scope, skipped + len(taken)) if len(taken) < len(rest) else None,
         complete=complete,
     )
 

@@ -101,11 +101,11 @@ class SqlitePostings:
         return {key: analyse(index.text_of(row[:-1])) for key, row in self._rows(keys) if self._is_covered(row)}
 
     async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
-        """Entries of the index are in the order of time, apart from the lag: see `SqliteSearch._walk`."""
+        """Entries of the index are in the order of time, apart from the lag: see `SqliteSearch._found`."""
         if self._lookup.neighbours or len(self._lookup.query.wanted) > 1:
             return self._positions([*all_of, *newest_of])  # they are not in the order of entries
         rest = iter(newest_of)
-        size = len(self._tail) + count + search.AHEAD
+        size = len(self._tail) + count + 1
         page = [*islice(rest, size)]
         positions = self._positions([*all_of, *page])
         found = {key: positions[key] for key in page}
@@ -122,9 +122,8 @@ class SqlitePostings:
             return {key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in many}
         read = dict(self._rows(keys))
         self._read |= read
-        self._connection.find_homes({row[-1] for row in read.values()})
-        ids = {key: self._connection.home_of(row[-1]).conversation.id for key, row in read.items()}
-        return {key: (row[5], row[0] & rows.SEQ_MASK, ids[key]) for key, row in read.items()}
+        homes = self._connection.homes_of([row[-1] for row in read.values()])
+        return {key: (row[5], row[0] & rows.SEQ_MASK, homes[row[-1]].conversation.id) for key, row in read.items()}
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()

@@ -8,7 +8,7 @@ that another connection, of any process, has committed.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -91,25 +91,26 @@ class ReadConnection(sqlite3.Connection):
 
     def home_of(self, pk: int) -> ConversationBranch:
         """Returns a conversation with its active branch. Callers must not hand it out: see `own`."""
-        if pk not in self._homes:
-            self.find_homes([pk])
-        if pk not in self._homes:
-            raise Unreadable(f"conversation number {pk}, which has messages, is not there")
-        return self._homes[pk]
+        return self._homes.get(pk) or self.homes_of((pk,))[pk]
 
-    def find_homes(self, pks: Iterable[int]) -> None:
-        """Reads conversations together, which is faster than one by one."""
-        missing = [pk for pk in pks if pk not in self._homes]
-        if not missing:
-            return
+    def homes_of(self, pks: Iterable[int]) -> Mapping[int, ConversationBranch]:
+        """Returns at least these conversations, read together, which is faster than one by one."""
+        missing = {pk for pk in pks if pk not in self._homes}
+        if missing:
+            self._read_homes(missing)
+        return self._homes
+
+    def _read_homes(self, missing: set[int]) -> None:
         _room(self._homes)
         _room(self.segments)
-        for pk, *columns, segment, path in self.execute(QUERIES["find_conversations_by_pk"], (str(missing),)):
+        for pk, *columns, segment, path in self.execute(QUERIES["find_conversations_by_pk"], (str([*missing]),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
             branch = StoredBranch("", segment, rows.path_of(path, f"conversation {conversation.id!r}"))
             self._homes[pk] = ConversationBranch(conversation, branch)
             if conversation.expires_at is None:
                 self.segments[pk] = segment
+        for pk in missing - self._homes.keys():
+            raise Unreadable(f"conversation number {pk}, which has messages, is not there")
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
         """Returns whether few entries of a tenant match: then the fastest way is to read each."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import chain, repeat
-from operator import itemgetter, neg
+from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 from msgspec import structs
@@ -26,8 +25,8 @@ from hansard.model import Conversation, to_micros
 TAIL = 100
 """Messages of the tail that a search checks one by one; a longer tail is indexed first. If others write so fast that it
 is longer again by then, the search checks ten times as many, so that it ends."""
-AHEAD = 5
-"""Entries that are read beyond those wanted, if their times may be out of order by the lag."""
+_MORE = 10
+"""Entries that are read at once beyond those wanted, if some have the same time, or may be out of order by the lag."""
 _FEW = 100
 """Hits that may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
@@ -47,6 +46,7 @@ _UNINDEXED = (
     f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
     "WHERE r.n > ?{more}"
 )
+_created_at = itemgetter(_CREATED_AT)
 _UNKNOWN = ConversationBranch(Conversation(""), StoredBranch("", 0))
 
 
@@ -64,6 +64,8 @@ class SqliteSearch:
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.between = connection.entries_of(context.tenant)
         self._homes: dict[int, ConversationBranch | None] = {}
+        self._segments: dict[int, int] = {}
+        """The segment of the active branch of each conversation that is searched."""
         self.is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
         """True if every conversation of the tenant is searched, unless it has expired."""
 
@@ -71,7 +73,7 @@ class SqliteSearch:
         if not self.locate():
             return Matches([])
         limit = self.lookup.limit
-        found = self._found(limit + 1)
+        found = self._found(limit)
         return Matches(self.matches_of(found[:limit]), len(found) > limit)
 
     def matches_of(self, found: Sequence[Row]) -> list[Match]:
@@ -79,7 +81,8 @@ class SqliteSearch:
             conversation = read_cache.own(self.home.conversation)
             return list(map(Match, repeat(conversation), rows.messages_of(found, conversation.id)))
         pks = [row[_CONVERSATION] for row in found]
-        given = {pk: read_cache.own(self.connection.home_of(pk).conversation) for pk in set(pks)}
+        homes = self.connection.homes_of(pks)
+        given = {pk: read_cache.own(homes[pk].conversation) for pk in set(pks)}
         conversations = [given[pk] for pk in pks]
         ids = [conversation.id for conversation in conversations]
         messages = rows.messages_from([row[:_CONVERSATION] for row in found], ids)
@@ -109,6 +112,8 @@ class SqliteSearch:
         if home is _UNKNOWN:
             home = self.connection.home_of(pk)
             home = self._homes[pk] = home if self._is_searched(home.conversation) else None
+            if home is not None:
+                self._segments[pk] = home.branch.segment
         return home
 
     def _is_searched(self, conversation: Conversation) -> bool:
@@ -120,85 +125,55 @@ class SqliteSearch:
             and (not lookup.metadata or rules.has_metadata(conversation, lookup.metadata))
         )
 
-    def _is_wanted(self, row: Row) -> bool:
-        """Returns whether a matching row is on a searched branch, below the position to continue from."""
+    def _searched(self, found: Sequence[Row]) -> list[Row]:
+        """Returns the matching rows on searched branches, below the position to continue from."""
+        if self.home is not None:
+            own = self.home.branch.segment
+            there = [row for row in found if row[_KEY] >> rows.SEQ_BITS == own or self._is_searched_row(row)]
+        else:
+            self.connection.homes_of([row[_CONVERSATION] for row in found])
+            # Most rows are on the active branch's own segment.
+            active = self.connection.segments if self.is_open else self._segments
+            there = [
+                row
+                for row in found
+                if row[_KEY] >> rows.SEQ_BITS == active.get(row[_CONVERSATION]) or self._is_searched_row(row)
+            ]
+        below = self.lookup.below
+        return there if below is None else [row for row in there if self._position(row) < below]
+
+    def _is_searched_row(self, row: Row) -> bool:
+        """Rows on other segments than the branch's own count only as far as the branch shares them."""
         home = self.home or self.home_of(row[_CONVERSATION])
-        if home is None:
-            return False
-        # Most rows are on the branch's own segment; those on others count only as far as the branch shares them.
-        here = row[_KEY] >> rows.SEQ_BITS == home.branch.segment or self.lookup.all_branches
-        if not here and not rules.sees(home.branch, *unpack(row[_KEY])):
-            return False
-        return self.lookup.below is None or self._position(row) < self.lookup.below
+        return home is not None and (self.lookup.all_branches or rules.sees(home.branch, *unpack(row[_KEY])))
 
     def _position(self, row: Row) -> Position:
-        home = self.home or self._homes[row[_CONVERSATION]]
-        assert home is not None
+        home = self.home or self.connection.home_of(row[_CONVERSATION])
         return row[_CREATED_AT], row[_KEY] & rows.SEQ_MASK, home.conversation.id
 
     # The index
 
     def _found(self, wanted: int) -> list[Row]:
-        """Returns the newest matches, in order."""
-        found = [row for row in self._tail() if self._is_wanted(row)] if self.state.tail else []
-        entries = self._entries()
-        first: list[Row] = []
-        if not found and self.lookup.below is None:
-            first = entries.fetchmany(wanted + AHEAD if self.state.lag else wanted)
-            newest = self._newest_of(first, wanted) if self._are_all(first) else None
-            if newest is not None:
-                return newest
-        self._walk(chain(first, entries), found, wanted)
-        found.sort(key=self._position, reverse=True)
-        return found
+        """Returns the newest matches, in order, and at least one more if there is one.
 
-    def _newest_of(self, first: list[Row], wanted: int) -> list[Row] | None:
-        """Returns the newest of the first entries; None if a later entry may be newer, or two have the same time."""
-        lag = self.state.lag
-        if not lag:
-            return first
-        times = sorted({row[_CREATED_AT] for row in first}, reverse=True)
-        is_last = len(first) < wanted + AHEAD
-        if len(times) < len(first) or not (is_last or first[-1][_CREATED_AT] + lag < times[wanted - 1]):
-            return None
-        return sorted(first, key=itemgetter(_CREATED_AT), reverse=True)[:wanted]
-
-    def _are_all(self, first: list[Row]) -> bool:
-        """Returns whether the first entries are all searched, and have different times."""
-        if self.lookup.all_branches:
-            return False
-        if self.home is not None:
-            segment = self.home.branch.segment
-            return all(row[_KEY] >> rows.SEQ_BITS == segment for row in first)
-        if len({row[_CREATED_AT] for row in first}) < len(first):
-            return False
-        pks = {row[_CONVERSATION] for row in first}
-        self.connection.find_homes(pks)
-        segments = self.connection.segments
-        if not self.is_open or not segments.keys() >= pks:
-            homes = {pk: self.home_of(pk) for pk in pks}
-            segments = {pk: home.branch.segment for pk, home in homes.items() if home is not None}
-        # Rows of a conversation that is not searched get a segment that does not exist.
-        return [row[_KEY] >> rows.SEQ_BITS for row in first] == [segments.get(row[_CONVERSATION], 0) for row in first]
-
-    def _walk(self, entries: Iterable[Row], found: list[Row], wanted: int) -> None:
-        """Adds entries of the index, from the newest down, until no older one can be among the newest wanted.
-
-        Entries are in the order of time, but a lower one may be newer than a higher one by up to `lag`. So once
-        enough are found, the walk ends as soon as an entry is older than the last of them by more than the lag.
+        Entries are in the order of time, but a lower one may be newer than a higher one by up to `lag`. So they are
+        read until one is older than the last match that is wanted, by more than the lag.
         """
-        times = sorted((row[_CREATED_AT] for row in found), reverse=True)
-        lag = self.state.lag
-        in_order = not lag and not found
-        for row in entries:
-            if len(times) >= wanted and row[_CREATED_AT] + lag < times[wanted - 1]:
+        found = self._searched([*self._tail()]) if self.state.tail else []
+        entries = self._entries()
+        size = wanted + 1
+        while page := entries.fetchmany(size):
+            found += self._searched(page)
+            times = sorted(map(_created_at, found), reverse=True)
+            if len(times) > wanted and page[-1][_CREATED_AT] + self.state.lag < times[wanted - 1]:
                 break
-            if self._is_wanted(row):
-                found.append(row)
-                if in_order:
-                    times.append(row[_CREATED_AT])
-                else:
-                    insort(times, row[_CREATED_AT], key=neg)
+            size = _MORE + len(found) // 4
+        return self._newest_first(found)
+
+    def _newest_first(self, found: list[Row]) -> list[Row]:
+        if len(set(map(_created_at, found))) == len(found):  # as most are
+            return sorted(found, key=_created_at, reverse=True)
+        return sorted(found, key=self._position, reverse=True)
 
     def _entries(self) -> sqlite3.Cursor:
         if self.between is None:
@@ -214,10 +189,9 @@ class SqliteSearch:
 
         - `match`: returns the expression for an owner.
         """
-        anywhere = match(None)
-        if self.pk is not None and self.connection.is_rare(anywhere, between):
+        if self.pk is not None and self.connection.is_rare(match(None), between):
             # Selects those of one conversation from a few: faster for rare words.
-            values: list[Any] = [anywhere, *self.range_of(between)]
+            values: list[Any] = [match(None), *self.range_of(between)]
             return _MATCHING + filters(lookup, values) + self._picked(values), values
         values = [match(self.owner()), *self.range_of(between)]
         return _MATCHING + filters(lookup, values), values
