@@ -95,6 +95,25 @@ def test_round_trips(url: str, count: Count) -> None:
     }
 
 
+def test_a_list_in_a_view_asks_for_memberships_on_the_way(url: str, count: Count) -> None:
+    async def play() -> None:
+        async with hansard.connect(url) as store:
+            ann = store.user("ann")
+            assert await count(ann.list_conversations()) == 1, "there are no conversations to read"
+            for id in ("a", "b", "c"):
+                await store.append_message(id, "user", "x", user_id="ann")
+            assert await count(ann.list_conversations()) == await count(store.list_conversations()) == 2
+            page = await ann.list_conversations(limit=2)
+            assert page.next_cursor is not None
+            assert await count(ann.list_conversations(limit=2, after=page.next_cursor)) == 2
+            await store.append_message("other", "user", "x", user_id="ben")
+            await store.add_member("other", "ann")
+            found = await ann.list_conversations()
+            assert [each.id for each in found.items] == ["other", "c", "b", "a"]
+
+    asyncio.run(play())
+
+
 def test_an_append_that_was_overtaken_asks_for_all_at_once(url: str, count: Count) -> None:
     async def play() -> None:
         async with hansard.connect(url) as store, hansard.connect(url) as other:

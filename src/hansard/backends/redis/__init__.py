@@ -15,7 +15,8 @@ __all__ = ["RedisBackend", "RedisStorage", "open_backend"]
 
 class RedisBackend(StoredBackend[RedisStorage]):
     def __init__(self, options: RedisOptions) -> None:
-        super().__init__(RedisStorage(options))
+        storage = RedisStorage(options)
+        super().__init__(storage, list_own=storage.list_own)
 
     async def backup(self, target: Path) -> None:
         raise Unsupported(

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from hansard import rules
+from hansard.backends.redis.connection import Command
 from hansard.backends.redis.keys import RedisKeys, list_member, list_members
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.rows import StoredState, state_of
@@ -35,14 +36,37 @@ async def list_conversations(
     return page[: query.limit], len(page) > query.limit
 
 
+async def list_unless(
+    nodes: Nodes,
+    keys: RedisKeys,
+    context: Context,
+    query: ConversationQuery,
+    settle: Callable[[str], Awaitable[None]],
+    unless: tuple[str, Command],
+) -> tuple[list[Conversation], bool] | None:
+    """Lists conversations, or returns None if the command `unless` finds anything. Both are asked in one round trip."""
+    await settle(context.tenant)
+    piece = min(query.offset + query.limit + 1, _PIECE)
+    noted, first = await nodes.ask_many([unless, _range(keys, context, query, piece)])
+    if noted:
+        return None
+    page, moved = await _page(nodes, keys, context, query, first)
+    if moved:
+        return await list_conversations(nodes, keys, context, query, settle)
+    return page[: query.limit], len(page) > query.limit
+
+
 async def _page(
-    nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery
+    nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery, first: list[bytes] | None = None
 ) -> tuple[list[Conversation], bool]:
-    """Returns the matches, one more than the limit if there are more; and whether a conversation moved meanwhile."""
+    """Returns the matches, one more than the limit if there are more; and whether a conversation moved meanwhile.
+
+    `first` are the first members, if they were read already.
+    """
     found: list[Conversation] = []
     skip, moved = query.offset, False
     wanted = query.offset + query.limit + 1
-    async for members, entries in _walk(nodes, keys, context, query, wanted):
+    async for members, entries in _walk(nodes, keys, context, query, min(wanted, _PIECE), first):
         for member, entry in zip(members, entries, strict=True):
             if entry is None or list_members(entry.state.conversation)[query.sort] != member:
                 moved = True
@@ -59,24 +83,34 @@ async def _page(
 
 
 async def _walk(
-    nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery, wanted: int
+    nodes: Nodes, keys: RedisKeys, context: Context, query: ConversationQuery, piece: int, first: list[bytes] | None
 ) -> AsyncIterator[tuple[list[bytes], list[StoredState | None]]]:
-    key = f"{_list_root(keys, context, query)}:{query.sort}"
-    low = b"-" if query.above is None else b"(" + list_member(*query.above)
-    high = b"+" if query.below is None else b"(" + list_member(*query.below)
-    piece = min(wanted, _PIECE)
+    members = first
+    last: bytes | None = None
     while True:
-        ends = ("ZREVRANGEBYLEX", key, high, low) if query.newest_first else ("ZRANGEBYLEX", key, low, high)
-        members: list[bytes] = await nodes.ask(key, (*ends, "LIMIT", 0, piece), write=False)
+        if members is None:
+            key, command = _range(keys, context, query, piece, last)
+            members = await nodes.ask(key, command, write=False)
         if members:
             yield members, await states_of(nodes, keys, context.tenant, [id_of(each) for each in members])
         if len(members) < piece:
             return
-        if query.newest_first:
-            high = b"(" + members[-1]
-        else:
-            low = b"(" + members[-1]
-        piece = _PIECE
+        last, piece = members[-1], _PIECE
+        members = None
+
+
+def _range(
+    keys: RedisKeys, context: Context, query: ConversationQuery, piece: int, last: bytes | None = None
+) -> tuple[str, Command]:
+    """Returns the key of a list, and the command that reads so many members of it, after the last one."""
+    key = f"{_list_root(keys, context, query)}:{query.sort}"
+    low = b"-" if query.above is None else b"(" + list_member(*query.above)
+    high = b"+" if query.below is None else b"(" + list_member(*query.below)
+    if query.newest_first:
+        high = high if last is None else b"(" + last
+        return key, ("ZREVRANGEBYLEX", key, high, low, "LIMIT", 0, piece)
+    low = low if last is None else b"(" + last
+    return key, ("ZRANGEBYLEX", key, low, high, "LIMIT", 0, piece)
 
 
 def _list_root(keys: RedisKeys, context: Context, query: ConversationQuery) -> str:

@@ -18,6 +18,7 @@ from hansard import rules
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import Operations, merged
 from hansard.backends.redis.changes import birth_link, linked
+from hansard.backends.redis.connection import Command
 from hansard.backends.redis.keys import RedisKeys, pair_member, record_member, record_prefix
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.rows import StoredState
@@ -81,6 +82,12 @@ class RedisRecords:
         own.check(f"{space}:tokens", name, stored.token)
         _put(own, space, name, None, "", {})
         return (await own.run(self._nodes))[0] == 0
+
+    def ask_for_any(self, tenant: str, namespace: tuple[str, ...]) -> tuple[str, Command]:
+        """Returns the key and the command that find one record of exactly this namespace, outside users' views."""
+        key = f"{self._keys.records(tenant, '')}:names"
+        low, high = _range(RecordQuery(prefix=namespace, exact=True, limit=1))
+        return key, ("ZRANGEBYLEX", key, low, high, "LIMIT", 0, 1)
 
     async def scan(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
         found: list[Record] = []

@@ -122,6 +122,13 @@ class RedisStorage:
     async def list_conversations(self, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
         return await listing.list_conversations(self.nodes, self.keys, context, query, self._writer.settle)
 
+    async def list_own(
+        self, context: Context, query: ConversationQuery, namespace: tuple[str, ...]
+    ) -> tuple[list[Conversation], bool] | None:
+        """See `membership.OwnList`."""
+        noted = self._records.ask_for_any(context.tenant, namespace)
+        return await listing.list_unless(self.nodes, self.keys, context, query, self._writer.settle, noted)
+
     async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
         await self._writer.settle(context.tenant)
         return await tenant_data.participations(self.nodes, self.keys, self._states, context, participant_id, limit)
