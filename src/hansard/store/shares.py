@@ -28,7 +28,7 @@ from hansard.errors import Conflict, NotFound, ValidationError
 from hansard.limits import Limits
 from hansard.model import DEFAULT_TENANT, Message, Participant, Record, Share, SharedConversation
 from hansard.store import checks, marks, read_query
-from hansard.store.core import StorePart
+from hansard.store.core import StorePart, outcome_unknown_on_failure
 
 SHARES = ("hansard", "shares")
 TOKENS = ("hansard", "share tokens")
@@ -92,6 +92,10 @@ class ShareMethods(StorePart):
         entries = [_entry(message, redaction) for message in messages]
         title = conversation.title if redaction is None else redaction.conversation(conversation).title
         await self._store(context, _Stored(share, codec.digest(token), title, entries))
+        if redaction is not None:
+            # A removal looks at the shares after it: it may have done so before this one was stored.
+            with outcome_unknown_on_failure():
+                await forget_removed(self._backend, context, conversation.id)
         return structs.replace(share, token=token)
 
     async def list_shares(self, conversation_id: str | int) -> list[Share]:
