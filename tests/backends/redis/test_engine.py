@@ -11,6 +11,7 @@ import pytest
 from tests.backends.redis.conftest import StartServer
 from tests.servers import redis as redis_servers
 from tests.servers import redisearch
+from tests.wait import until
 
 import hansard
 from hansard import Message, sync
@@ -214,3 +215,24 @@ def test_appends_stay_one_trip_and_a_search_takes_few(engine: str, monkeypatch: 
             assert await count(lambda: storage.search(context, lookup)) == 4, "what waits, the engine, heads, messages"
 
     asyncio.run(play())
+
+
+def test_a_server_that_refuses_writes_is_still_opened_and_searched(start: StartServer) -> None:
+    if reason := redis_servers.why_no_engine():
+        pytest.skip(reason)
+    redis_servers.shared_engine()
+    module = redisearch.module()
+    primary = start(loadmodule=module)
+    replica = start(loadmodule=module, replicaof=f"127.0.0.1 {primary.port}", repl_diskless_sync_delay=0)
+    with sync.connect(primary.url) as store:
+        store.append_message("c", "user", "tea")
+        assert store.capabilities.search == "index"
+        until(lambda: replica.client().dbsize() == primary.client().dbsize())
+        with sync.connect(replica.url) as copy:
+            assert copy.capabilities.search == "scan"
+            assert texts(copy.search("tea")) == ["tea"]
+        assert texts(store.search("tea")) == ["tea"]
+        primary.client().config_set("maxmemory", 1)
+        with sync.connect(primary.url) as full:
+            assert full.capabilities.search == "index"
+            assert texts(full.search("tea")) == ["tea"]

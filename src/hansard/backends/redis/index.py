@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -29,6 +30,7 @@ from hansard.errors import Denied, FormatMismatch, Unavailable
 from hansard.executor import run_in_thread
 from hansard.model import Message, to_micros
 
+_log = logging.getLogger("hansard.redis")
 _TAGS = ("TAG", "SEPARATOR", " ", "CASESENSITIVE")
 _SCHEMA = ("k", *_TAGS, "words", *_TAGS, "more", *_TAGS, "begins", *_TAGS, "at", "NUMERIC", "SORTABLE")
 _PIECE = 200
@@ -93,22 +95,29 @@ class RedisIndex:
         """Whether the server has a query engine that we may use."""
 
     async def open(self) -> None:
+        """Finds out whether the server has an engine, and makes the index."""
         if self._nodes.is_cluster:
             return
         try:
-            await self._create()
+            await self._find_or_create()
             # Not every module with these commands has all that a search needs.
             nothing = f"@k:{{{tag('t', '')}}}"
             sorted_page = ("FT.SEARCH", self._keys.index, nothing, "SORTBY", "at", "DESC", "LIMIT", 0, 1, "DIALECT", 2)
             walk = ("FT.AGGREGATE", self._keys.index, nothing, "LOAD", 1, "@id", "WITHCURSOR", "COUNT", 1)
             await self._nodes.ask_many([(self._keys.all, sorted_page), (self._keys.all, walk)])
         except (Denied, FormatMismatch):
-            return
+            return  # no engine, or not for us
         except Unavailable as error:
-            if error.retryable:
-                raise
-            return  # the engine refuses: only database 0 can have an index
+            # Only database 0 can have an index; and a server that refuses writes can still be read.
+            _log.info("searches scan the messages: %s", error)
+            return
         self.is_there = True
+
+    async def _find_or_create(self) -> None:
+        try:
+            await self._nodes.ask(self._keys.all, ("FT.INFO", self._keys.index), write=False)
+        except Unavailable:
+            await self._create()
 
     async def _create(self) -> None:
         create = ("FT.CREATE", self._keys.index, "ON", "HASH", "PREFIX", 1, self._keys.entries, "SCHEMA", *_SCHEMA)

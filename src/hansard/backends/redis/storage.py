@@ -70,7 +70,8 @@ class RedisStorage:
         servers = await server.prepare(self.nodes, self.keys)
         if all(each.durability == "machine" for each in servers):
             self._capabilities = structs.replace(self._capabilities, durability="machine")
-        await self._index.open()
+        if all(each.info.get("role") != "slave" for each in servers):  # a replica could not fill its index
+            await self._index.open()
         if self._index.is_there:
             self._capabilities = structs.replace(
                 self._capabilities,
