@@ -77,6 +77,58 @@ def test_a_hostile_zip_is_refused(tmp_path: Path, make: Any, words: str) -> None
         open_source(make(tmp_path / "export.zip"))
 
 
+def test_a_damaged_member_of_a_zip_is_an_error_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("conversations.json", json.dumps([{"mapping": {"hello": {}}}]))
+    path.write_bytes(path.read_bytes().replace(b"hello", b"jello"))
+    with pytest.raises(ValidationError, match=r"'conversations.json' in the zip file is damaged: Bad CRC-32"):
+        importer_for(open_source(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        ('{"role": "user"}'.encode("utf-16"), "is UTF-16: convert it"),
+        ('{"role": "user"}'.encode("utf-16-be"), "is UTF-16: convert it"),
+        ("role,content\nuser,é\n".encode("latin-1"), "is not UTF-8 .at byte 18"),
+        (b"PK\x03\x04 half of a file", "is a damaged zip file"),
+        (("x" * ((64 << 10) - 1) + "é").encode(), "is of no known kind"),
+    ],
+)
+def test_a_file_that_nobody_can_read_says_why(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValidationError, match=words):
+        importer_for(open_source(path))
+
+
+def test_an_empty_zip_or_folder_says_so(tmp_path: Path) -> None:
+    zipfile.ZipFile(tmp_path / "a.zip", "w").close()
+    (tmp_path / "folder").mkdir()
+    for name in ("a.zip", "folder"):
+        with pytest.raises(ValidationError, match="is empty: there is no file in it"):
+            importer_for(open_source(tmp_path / name))
+
+
+def test_the_kind_of_a_file_is_told_without_reading_its_first_line_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with path.open("wb") as file:
+        file.write(b'{"role": "user", "content": "')
+        file.truncate(1 << 30)  # sparse
+    source, read = open_source(path), [0]
+    source.element_bytes = 1000
+
+    def count(more: int) -> None:
+        read[0] += more
+
+    source.moved = count
+    with pytest.raises(ValidationError, match="is of no known kind"):
+        importer_for(source)
+    assert read[0] < 1 << 20
+
+
 async def test_broken_trees_are_stored_as_far_as_they_go_and_reported(tmp_path: Path) -> None:
     given = exports.chatgpt_conversation()
     given["mapping"]["lost"] = exports.node("lost", "gone", "user", "Whose child am I?")

@@ -54,9 +54,10 @@ def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False
     while line := file.readline(most_bytes):
         number += 1
         if not line.endswith(b"\n") and len(line) >= most_bytes:
+            yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
+            # After the report: who only looks at the first line does not wait for its end.
             while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
                 pass
-            yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
         elif line.strip():
             yield _element(number, line, line)
         elif blank:

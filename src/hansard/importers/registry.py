@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 
 from hansard.errors import ValidationError
 from hansard.importers.importer import Importer
-from hansard.importers.source import ImportSource
+from hansard.importers.source import ImportSource, ServerSource
 
 GROUP = "hansard.importers"
 
@@ -97,8 +98,33 @@ def importer_for(source: ImportSource) -> Importer:
     for importer in importers():
         if importer.recognises(source):
             return importer
+    if why := _unreadable(source):
+        raise ValidationError(f"{source.path} {why}")
     known = ", ".join(importer.name for importer in importers())
     raise ValidationError(
         f"{source.path} is of no known kind: it is not a Hansard export, and none of {known}. Name its kind with "
         "--from, or say which field is which in JSON Lines or CSV: --from jsonl --map role=author,content=body"
     )
+
+
+def _unreadable(source: ImportSource) -> str | None:
+    """Why nobody can read a source, if that can be told from its first bytes."""
+    names = source.names()
+    if not names:
+        return None if isinstance(source, ServerSource) else "is empty: there is no file in it"
+    if len(names) > 1:
+        return None
+    head = source.head(names[0])
+    if not head:
+        return "is empty"
+    if head.startswith(b"PK\x03\x04"):
+        return "is a damaged zip file: its end is missing. Download it again"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or head[:2].count(0) == 1:
+        return "is UTF-16: convert it to UTF-8 first, as with `iconv -f UTF-16 -t UTF-8`"
+    if source.is_database(names[0]):
+        return None
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 (at byte {error.start:,}): convert it first, as with `iconv -f LATIN1 -t UTF-8`"
+    return None

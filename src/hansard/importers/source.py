@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -210,6 +211,10 @@ class FolderSource(_PathSource):
         return path
 
 
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+"""What Python raises for members that are damaged, or packed by a method that it does not know."""
+
+
 class ZipSource(_PathSource):
     """A zip file. Members whose names climb out, that are encrypted or unpack to far too much are refused."""
 
@@ -231,7 +236,11 @@ class ZipSource(_PathSource):
         return self._members[name].file_size
 
     def _open(self, name: str) -> IO[bytes]:
-        return cast(IO[bytes], _Bounded(self._zip.open(self._members[name]), self.size(name), name))
+        try:
+            file = self._zip.open(self._members[name])
+        except _DAMAGED as error:
+            raise ValidationError(f"{name!r} in the zip file cannot be read: {error}") from error
+        return cast(IO[bytes], _Bounded(file, self.size(name), name))
 
     def local_path(self, name: str) -> Path:
         if self._folder is None:
@@ -293,12 +302,16 @@ class _Bounded:
         self._name = name
 
     def read(self, size: int = -1) -> bytes:
-        return self._counted(self._file.read(size if size >= 0 else self._left + 1))
+        return self._counted(self._file.read, size)
 
     def readline(self, size: int = -1) -> bytes:
-        return self._counted(self._file.readline(size if size >= 0 else self._left + 1))
+        return self._counted(self._file.readline, size)
 
-    def _counted(self, block: bytes) -> bytes:
+    def _counted(self, read: Callable[[int], bytes], size: int) -> bytes:
+        try:
+            block = read(size if size >= 0 else self._left + 1)
+        except _DAMAGED as error:
+            raise ValidationError(f"{self._name!r} in the zip file is damaged: {error}") from error
         self._left -= len(block)
         if self._left < 0:
             raise ValidationError(f"{self._name!r} unpacks to more bytes than the zip file says")
