@@ -267,9 +267,6 @@ def test_a_folder_of_something_else_says_what_was_looked_for(tmp_path: Path) -> 
         (tmp_path / name).write_text("something else", "utf-8")
     with pytest.raises(ValidationError, match="no known kind"):
         importer_for(open_source(tmp_path))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValidationError, match="no known kind"):
-        importer_for(open_source(tmp_path / "empty"))
 
 
 def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

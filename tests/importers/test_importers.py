@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -303,6 +305,27 @@ async def test_the_page_of_takeout_is_read_as_its_json(tmp_path: Path) -> None:
         assert [problem.what.partition(":")[0] for problem in report.problems] == ["its time is not English"]
         assert report.losses["time zone that is not known: the time was taken as UTC"].example.endswith("XYZT")
         assert (await imported(store, tmp_path / "MyActivity.html")).unchanged == 3
+
+
+async def test_the_json_and_the_page_of_one_takeout_are_stored_once(tmp_path: Path) -> None:
+    page = more_exports.gemini_page(tmp_path)
+    packed = more_exports.gemini_zip(tmp_path)
+    with zipfile.ZipFile(packed) as file:
+        (name,) = file.namelist()
+        records = json.loads(file.read(name))
+    records[2]["title"] = "Prompted What is a <heron>, and where?"
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "MyActivity.json").write_text(json.dumps(records), "utf-8")
+    async with connect("memory://") as store:
+        first = await imported(store, tmp_path / "json")
+        second = await imported(store, page)
+        assert (first.new, first.messages) == (2, 5)
+        assert (second.new, second.unchanged) == (1, 2), "only what the page has more"
+    shutil.copy(page, tmp_path / "json")
+    async with connect("memory://") as store:
+        both = await imported(store, tmp_path / "json")
+        assert (both.new, both.messages) == (3, 7)
+        assert [problem.what.partition(":")[0] for problem in both.problems] == ["its time is not English"]
 
 
 async def test_chainlits_tools_owners_and_elements(tmp_path: Path) -> None:

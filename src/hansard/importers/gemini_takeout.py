@@ -1,7 +1,8 @@
 """Google Takeout of Gemini Apps: `MyActivity.json` or `MyActivity.html`, alone, in a folder or in its zip file.
 
 Takeout has no threads: a record is one prompt with its answer, in HTML. Prompts that follow each other within half an
-hour are taken as one conversation, and every such conversation says `guessed_thread` in its metadata.
+hour are taken as one conversation, and every such conversation says `guessed_thread` in its metadata. A record is known
+by its second and its words, so that the JSON and the page of the same activity are stored once.
 """
 
 from __future__ import annotations
@@ -78,22 +79,34 @@ def _sort_in_page(sorter: RowSorter, source: ImportSource, name: str, report: Im
 
 def _conversations(sorter: RowSorter, report: ImportReport) -> Iterator[ForeignConversation]:
     found: list[ForeignMessage] = []
+    ids: set[str] = set()
     last = 0.0
     for at, given in sorter.places(""):
         if found and at - last > _GAP:
             yield _conversation(found)
-            found = []
+            found, ids = [], set()
         last = at
-        for message in _messages(given, report):
+        id = _id(given)
+        if id in ids:
+            continue  # the JSON and the page of one Takeout hold the same activity
+        ids.add(id)
+        for message in _messages(id, given, report):
             found.append(ForeignMessage(message, found[-1].message.id if found else None))
     if found:
         yield _conversation(found)
 
 
-def _messages(given: dict[str, Any], report: ImportReport) -> Iterator[Message]:
+def _id(given: dict[str, Any]) -> str:
+    """The same for a record of the JSON and of the page, which has no fractions of seconds and other line ends."""
+    at = time(given["time"])
+    assert at is not None
+    words = " ".join(text(given["title"]).split())
+    return hashlib.sha256(f"{int(at.timestamp())} {words}".encode()).hexdigest()[:24]
+
+
+def _messages(id: str, given: dict[str, Any], report: ImportReport) -> Iterator[Message]:
     at = time(given.get("time"))
     assert at is not None
-    id = hashlib.sha256(f"{given['time']} {given['title']}".encode()).hexdigest()[:24]
     for file in items(given.get("attachedFiles")):
         report.lose("file that Takeout only names", str(file)[:120])
     yield Message("user", text(given["title"]).removeprefix(_PROMPTED), f"{id}-prompt", created_at=at)
