@@ -75,6 +75,10 @@ class Bucket:
     def has(self, name: str) -> bool:
         return self._find(lambda: self._obstore.head(self._store, name)) is not None
 
+    def copy(self, name: str, to: str) -> bool:
+        """Copies an object inside the bucket. Returns False if it does not exist."""
+        return self._find(lambda: self._obstore.copy(self._store, name, to) or True) is not None
+
     def list(self, prefix: str | None = None) -> Iterator[tuple[str, datetime]]:
         """Yields the name of each object, and when it was stored."""
         pages = iter(self._call(lambda: self._obstore.list(self._store, prefix)))

@@ -7,12 +7,16 @@ tenant, and what the storage drops is removed from the bucket as well.
 - If the bucket is away, a write that needs it raises `Unavailable` and changes nothing; all else works.
 - After a deletion, objects are removed. Where that fails, the receipt says that the bytes are not physically gone, and
   the next `purge` removes them. A bucket may keep versions of its own, so a receipt with blobs never says it.
-- An object may be written again while it is removed: both sides look again afterwards, and restore it.
+- A blob may be stored again while its object is removed. So an object is first set aside, under a name that no other
+  removal uses, and deleted only if the storage still has no such blob; else it is put back. A writer looks for its
+  object again after the commit. If the process dies in between, reads find what was set aside, and the next `purge`
+  puts it back.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
@@ -41,6 +45,8 @@ from hansard.model import Appended, Message, Problem, Receipt, to_micros
 _LOG = logging.getLogger(__name__)
 _GRACE = timedelta(hours=1)
 """Objects that are younger may belong to a write in progress."""
+_REMOVED = "removed"
+_DIGEST_LENGTH = len(codec.sha256_of(b""))
 _AT_ONCE = 100
 """Blobs that are looked up together."""
 _CONVERSATIONS = 100
@@ -65,6 +71,11 @@ def _folder(tenant: str) -> str:
 
 def _name(tenant: str, sha256: str) -> str:
     return f"{_folder(tenant)}/{sha256}"
+
+
+def _aside(tenant: str, sha256: str) -> str:
+    """Returns the folder for what removals of an object set aside."""
+    return f"{_folder(tenant)}/{_REMOVED}/{sha256}"
 
 
 class _BucketBlobs:
@@ -144,11 +155,19 @@ class _BucketBlobs:
         elsewhere = [sha256 for sha256, data in found.items() if data == codec.IN_BUCKET]
 
         def get() -> dict[str, bytes]:
-            read = {sha256: self._bucket.get(_name(context.tenant, sha256)) for sha256 in elsewhere}
+            read = {sha256: self._get(context.tenant, sha256) for sha256 in elsewhere}
             return {sha256: data for sha256, data in read.items() if data is not None}
 
         here = {sha256: data for sha256, data in found.items() if data != codec.IN_BUCKET}
         return here | await run_in_thread(get) if elsewhere else here
+
+    def _get(self, tenant: str, sha256: str) -> bytes | None:
+        """Returns an object, or what a removal that has not ended has set aside."""
+        data = self._bucket.get(_name(tenant, sha256))
+        if data is None:
+            for name, _ in self._bucket.list(_aside(tenant, sha256)):
+                data = data or self._bucket.get(name)
+        return data
 
     # Deletions
 
@@ -161,10 +180,20 @@ class _BucketBlobs:
         return structs.replace(removed, receipt=receipt, blobs=blobs)
 
     async def delete_conversation(self, context: Context, id: str, expected_version: int | None = None) -> Receipt:
-        return await self._after(context, await self._inner.delete_conversation(context, id, expected_version))
+        candidates = await self._candidates(context, id)
+        receipt = await self._inner.delete_conversation(context, id, expected_version)
+        return await self._after(context, receipt, candidates)
 
     async def delete_branch(self, context: Context, id: str, branch: str, expected_version: int | None) -> Receipt:
-        return await self._after(context, await self._inner.delete_branch(context, id, branch, expected_version))
+        candidates = await self._candidates(context, id)
+        receipt = await self._inner.delete_branch(context, id, branch, expected_version)
+        return await self._after(context, receipt, candidates)
+
+    async def _candidates(self, context: Context, id: str) -> set[str]:
+        """Returns the blobs of a conversation, so that its deletion need not list the objects of the tenant."""
+        if await self._inner.get_conversation(context, id) is None:
+            return set()
+        return {sha256 async for digests in self._referred_by(context, id) for sha256 in digests}
 
     async def delete_tenant(self, context: Context) -> Receipt:
         return await self._after(context, await self._inner.delete_tenant(context))
@@ -194,36 +223,47 @@ class _BucketBlobs:
         """Removes objects that no message refers to: of one tenant after a deletion, else old ones of all."""
         prefix = None if tenant is None else _folder(tenant) + "/"
         before = datetime.now(UTC) - (_GRACE if tenant is None else timedelta())
-        listed = await run_in_thread(lambda: [name for name, at in self._bucket.list(prefix) if at <= before])
+        listed = await run_in_thread(lambda: [*self._bucket.list(prefix)])
         by_tenant: dict[str, list[str]] = {}
-        for name in listed:
-            owner, slash, sha256 = name.partition("/")
-            # The objects of deeper folders are not ours: another store may have a longer prefix.
-            if slash and len(sha256) == len(codec.sha256_of(b"")) and "/" not in sha256:
-                by_tenant.setdefault(unquote(owner), []).append(sha256)
+        for name, at in listed:
+            # The objects of other folders are not ours: another store may have a longer prefix.
+            match name.split("/"):
+                case [owner, sha256] if len(sha256) == _DIGEST_LENGTH and at <= before:
+                    by_tenant.setdefault(unquote(owner), []).append(sha256)
+                case [owner, folder, sha256, _] if folder == _REMOVED and at <= datetime.now(UTC) - _GRACE:
+                    await self._end_removal(Context(unquote(owner), datetime.now(UTC)), {sha256: name})
         for owner, digests in by_tenant.items():
-            for at in range(0, len(digests), _AT_ONCE):
-                await self._remove(Context(owner, datetime.now(UTC)), digests[at : at + _AT_ONCE])
+            for start in range(0, len(digests), _AT_ONCE):
+                await self._remove(Context(owner, datetime.now(UTC)), digests[start : start + _AT_ONCE])
 
     async def _remove(self, context: Context, digests: list[str]) -> None:
         """Removes the objects of those blobs that the storage no longer has."""
         stored = await self._inner.get_blobs(context, digests)
         gone = [sha256 for sha256 in digests if sha256 not in stored]
-        if not gone:
-            return
 
-        def remove() -> dict[str, bytes]:
-            removed = {}
-            for sha256 in gone:
-                name = _name(context.tenant, sha256)
-                if (data := self._bucket.get(name)) is not None:
-                    removed[sha256] = data
-                    self._bucket.remove(name)
-            return removed
+        def set_aside() -> dict[str, str]:
+            names = {sha256: f"{_aside(context.tenant, sha256)}/{secrets.token_hex(8)}" for sha256 in gone}
+            for sha256, name in list(names.items()):
+                if self._bucket.copy(_name(context.tenant, sha256), name):
+                    self._bucket.remove(_name(context.tenant, sha256))
+                else:
+                    del names[sha256]
+            return names
 
-        removed = await run_in_thread(remove)
-        again = await self._inner.get_blobs(context, list(removed))
-        await self._put(context, {sha256: removed[sha256] for sha256 in again})
+        if gone:
+            await self._end_removal(context, await run_in_thread(set_aside))
+
+    async def _end_removal(self, context: Context, aside: Mapping[str, str]) -> None:
+        """Deletes what was set aside, or puts it back if the storage has that blob again."""
+        stored = await self._inner.get_blobs(context, [*aside])
+
+        def end() -> None:
+            for sha256, name in aside.items():
+                if sha256 in stored:
+                    self._bucket.copy(name, _name(context.tenant, sha256))
+                self._bucket.remove(name)
+
+        await run_in_thread(end)
 
     # Checks
 
@@ -255,9 +295,13 @@ class _BucketBlobs:
             )
             found, more = await self._inner.list_conversations(context, query)
             for conversation in found:
-                seq = 0
-                while rows := await self._inner.read_rows(context, conversation.id, seq, _ROWS, _ROWS_BYTES):
-                    seq = rows[-1].message.seq
-                    if digests := {ref.sha256 for row in rows for ref in row.message.blobs}:
-                        yield conversation.id, sorted(digests)
+                async for digests in self._referred_by(context, conversation.id):
+                    yield conversation.id, digests
                 place = to_micros(conversation.updated_at), conversation.id
+
+    async def _referred_by(self, context: Context, id: str) -> AsyncIterator[list[str]]:
+        seq = 0
+        while rows := await self._inner.read_rows(context, id, seq, _ROWS, _ROWS_BYTES):
+            seq = rows[-1].message.seq
+            if digests := {ref.sha256 for row in rows for ref in row.message.blobs}:
+                yield sorted(digests)

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -126,6 +127,56 @@ def test_a_deletion_while_the_bucket_is_away_is_finished_by_purge(
         monkeypatch.setattr(bucket_blobs, "_GRACE", timedelta())
         store.purge()
     assert objects(folder) == []
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_blob_that_is_stored_while_it_is_removed_is_not_lost(
+    dies: bool, tmp_path: Path, bucket: Prefixes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, folder = bucket.new()
+    url, main = f"sqlite:///{tmp_path}/a.db", f"default/{SHA256}"
+    remove = Bucket.remove
+    with sync.connect(url, blobs=where) as store, sync.connect(url, blobs=where) as other:
+        first = store.append_message("one", "user", IMAGE)
+
+        def remove_late(self: Bucket, name: str) -> None:
+            if name == main:
+                monkeypatch.setattr(Bucket, "remove", remove)
+                other.append_message("two", "user", IMAGE)
+            remove(self, name)
+            if dies:
+                raise Killed
+
+        monkeypatch.setattr(Bucket, "remove", remove_late)
+        with pytest.raises(Killed) if dies else nullcontext():
+            store.delete_message("one", first)
+        assert other.get_messages("two")[0].content == IMAGE
+        assert problems(other) == []
+        monkeypatch.setattr(bucket_blobs, "_GRACE", timedelta())
+        store.purge()
+        assert objects(folder) == [main]
+        other.delete_conversation("two")
+        assert objects(folder) == []
+
+
+def test_a_deletion_does_not_list_the_objects_of_the_tenant(
+    tmp_path: Path, bucket: Prefixes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, folder = bucket.new()
+    with sync.connect(f"sqlite:///{tmp_path}/a.db", blobs=where) as store:
+        monkeypatch.setattr(Bucket, "list", None)
+        store.append_message("one", "user", IMAGE)
+        store.branch("one", branch_id="other", activate=False)
+        store.append_message("one", "user", [*IMAGE, {"type": "text", "text": "again"}], branch="other")
+        store.delete_branch("one", "other")
+        assert objects(folder) == [f"default/{SHA256}"]
+        assert store.delete_conversation("one").blobs == 1
+        assert not store.delete_conversation("one")
+        assert objects(folder) == []
 
 
 def test_a_copy_and_an_export_contain_the_bytes(tmp_path: Path, bucket: Prefixes) -> None:
