@@ -57,7 +57,7 @@ def test_answers_of_every_form_grow_before_the_readers_eyes(
 
     async def slowly(self: Echo, messages: Sequence[Any], text: str) -> AsyncIterator[str]:
         yield f"About {text}"
-        await asyncio.to_thread(may_end.wait)
+        await asyncio.to_thread(may_end.wait, 30)
         yield " the end."
 
     monkeypatch.setattr(Echo, "answer", slowly)

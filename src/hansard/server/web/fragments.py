@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
 
 from markupsafe import Markup
 
+from hansard import cursors
 from hansard.model import Message, Rating, Source, Usage
 from hansard.server.web.content import ContentBlock, Speaker
 from hansard.server.web.links import query, segment
 from hansard.server.web.quantities import money
+from hansard.server.web.words import escape_html as escape
 from hansard.server.web.words import number, say, say_count, say_html
 
 _MOST_ERROR, _MOST_CHUNK = 200, 500
@@ -26,7 +27,7 @@ def time(moment: datetime, style: str = "ago") -> Markup:
 
 
 def _time(moment: datetime, style: str) -> str:
-    exact = moment.astimezone(UTC).isoformat()
+    exact = (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat()
     return f'<time datetime="{exact}" data-style="{style}">{exact[:10]} {exact[11:16]} UTC</time>'
 
 
@@ -41,7 +42,7 @@ def message(message: Message, who: Speaker, blocks: Sequence[ContentBlock], left
     kind = f"{who.kind} growing" if message.status == "in_progress" else who.kind
     return (
         f'<article class="message {kind}" id="m{message.seq}" data-seq="{message.seq}"'
-        f' data-role="{escape(message.role)}" data-cursor="{escape(message.cursor)}"'
+        f' data-role="{escape(message.role)}" data-cursor="{cursors.of_message(message)}"'
         f' tabindex="-1" aria-label="{name}">\n'
         f'<div class="avatar tone{who.tone}" aria-hidden="true">{escape(who.initial)}</div>\n'
         '<div class="body">\n'

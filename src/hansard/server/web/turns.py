@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from html import escape
 
 from markupsafe import Markup
 from msgspec import Struct
@@ -13,7 +12,8 @@ from hansard import formats
 from hansard.formats.parts import AnyPart, ToolCall, ToolResult
 from hansard.model import Message
 from hansard.server.web.quantities import duration, money
-from hansard.server.web.words import say, say_count, say_html
+from hansard.server.web.words import escape_html as escape
+from hansard.server.web.words import number, say, say_count, say_html
 
 _NAME = 60
 _MOST = 100
@@ -98,18 +98,16 @@ def _parts(message: Message) -> Sequence[AnyPart]:
 def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> Markup:
     first = turn[0].created_at
     whole = max(0.0, (max(step.end for step in steps) - first).total_seconds())
-    tools = sum(step.kind == "tool" for step in steps)
-    tokens, price = sum(step.tokens for step in steps), sum(step.cost for step in steps)
+    unseen = f'<span class="unseen">{say_html("Turn:")} </span>'
+    if len(steps) == 1:  # The answer shows its tokens and cost itself.
+        return Markup(f'<p class="turn">{unseen}{duration(whole)}</p>\n')
     facts = [duration(whole)]
-    if tools:
+    if tools := sum(step.kind == "tool" for step in steps):
         facts.append(say_count("{n} tool call", "{n} tool calls", tools))
-    if tokens:
-        facts.append(say_count("{n} token", "{n} tokens", tokens))
-    if price:
-        facts.append(money(price))
+    facts += _costs(sum(step.tokens for step in steps), sum(step.cost for step in steps))
     rows = "".join(_row(step, first, whole) for step in steps)
     return Markup(
-        f'<details class="turn"><summary><span class="unseen">{say_html("Turn:")} </span>{" · ".join(facts)}</summary>'
+        f'<details class="turn"><summary>{unseen}{" · ".join(facts)}</summary>'
         f'<ol class="timeline">{rows}</ol></details>\n'
     )
 
@@ -120,9 +118,7 @@ def _row(step: TurnStep, first: datetime, whole: float) -> str:
     x = min(100.0, max(0.0, start / whole * 100)) if whole else 0.0
     width = min(100.0 - x, max(0.8, seconds / whole * 100)) if whole else 0.0
     kind = "failed" if step.is_error else step.kind
-    facts = [say_count("{n} token", "{n} tokens", step.tokens)] if step.tokens else []
-    if step.cost:
-        facts.append(money(step.cost))
+    facts = _costs(step.tokens, step.cost)
     failed = f' <span class="state bad">{say_html("failed")}</span>' if step.is_error else ""
     return (
         f'<li><span class="step-name" dir="auto">{escape(step.name[:_NAME])}{failed}</span>'
@@ -132,3 +128,9 @@ def _row(step: TurnStep, first: datetime, whole: float) -> str:
         f'<span class="step-time">{duration(seconds)}</span>'
         f'<span class="step-cost">{" · ".join(facts)}</span></li>'
     )
+
+
+def _costs(tokens: int, price: float) -> list[str]:
+    text = say_html("{n} token") if tokens == 1 else say_html("{n} tokens")
+    facts = [text.replace("{n}", number(tokens))] if tokens else []
+    return [*facts, money(price)] if price else facts

@@ -7,11 +7,11 @@ content, and the messages of errors, are shown as they are.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cache
-from html import escape as escape_html
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +23,7 @@ LANGUAGES = {ENGLISH: "English", "de": "Deutsch"}
 """The languages of the page, each by its own name."""
 _WITH_COMMA = ("de",)
 """Languages with a comma before decimals and points between thousands."""
+_is_special = re.compile("[&<>\"']").search
 _COMMAS = str.maketrans(",.", ".,")
 SCRIPTS = ("hansard.js", "import.js")
 _SAID = re.compile(r"""\bsay(?:Count)?\(\s*((?:"[^"\n]*"(?:,\s*)?)+)""")
@@ -60,12 +61,17 @@ def say_html(text: str, /) -> str:
 
 @cache
 def _escaped(language: str, text: str) -> str:
-    return escape_html(catalogue(language).get(text, text))
+    return html.escape(catalogue(language).get(text, text))
+
+
+def escape_html(text: str) -> str:
+    """Returns a text escaped. Most texts have nothing to escape, which is faster to find out."""
+    return html.escape(text) if _is_special(text) else text
 
 
 def number(value: float, decimals: int = 0) -> str:
     """Returns a number with the separators of the reader's language."""
-    text = f"{value:,.{decimals}f}"
+    text = f"{value:,.{decimals}f}" if decimals else f"{value:,.0f}"
     return text.translate(_COMMAS) if _language.get() in _WITH_COMMA else text
 
 
