@@ -18,7 +18,7 @@ from tests.wait import coming
 import hansard.sync
 from hansard.backends.schemes import open_backend
 from hansard.backends.shared.full_text import columns_of
-from hansard.backends.sqlite import SqliteBackend, check, index, search
+from hansard.backends.sqlite import SqliteBackend, check, engine, index, search
 from hansard.errors import FormatMismatch
 from hansard.model import Message
 from hansard.testing import Target
@@ -77,6 +77,35 @@ def test_a_search_ends_while_others_write_faster_than_it_indexes(
         assert [hit.message.text for hit in opened.search("word7", order=order)] == ["word7 common"]
     assert len(passes) == 2
     assert places(tmp_path / "a.db") == 0
+
+
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+def test_a_search_beside_writers_does_not_wait_for_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Literal["newest", "relevance"]
+) -> None:
+    monkeypatch.setattr(search, "TAIL", 100)
+    passes: list[object] = []
+    monkeypatch.setattr(index, "index_many", passes.append)
+    # As if another write arrived at once, always.
+    monkeypatch.setattr(engine, "_IDLE_SECONDS", 3600.0)
+    monkeypatch.setattr(engine, "_BULK_IDLE_SECONDS", 3600.0)
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
+            await opened.append("c", [Message("user", f"word{number} common") for number in range(900)])
+            assert [hit.message.text for hit in await opened.search("word7", order=order)] == ["word7 common"]
+            assert not passes
+            await opened.append("c", [Message("user", "another")] * 200)
+            assert [hit.message.text for hit in await opened.search("word7", order=order)] == ["word7 common"]
+            assert len(passes) == 1
+
+    async def read() -> None:
+        async with hansard.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
+            assert len(await opened.search("word7", order=order)) == 1
+
+    asyncio.run(run())
+    asyncio.run(read())
+    assert len(passes) > 1, "without a writer, the first search fills the index"
 
 
 def test_what_was_imported_is_indexed(tmp_path: Path) -> None:

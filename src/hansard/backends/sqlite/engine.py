@@ -237,6 +237,11 @@ class SqliteEngine:
                 self._thread = thread
             self._queue.put(jobs)
 
+    @property
+    def has_thread(self) -> bool:
+        """Whether the writing thread runs. It fills the index as soon as nobody writes."""
+        return self._thread is not None
+
     def _work(self) -> None:
         while (jobs := self._next()) is not None:
             last = False

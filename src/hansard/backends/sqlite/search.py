@@ -23,8 +23,9 @@ from hansard.errors import FormatMismatch
 from hansard.model import Conversation, to_micros
 
 TAIL = 100
-"""Messages of the tail that a search checks one by one; a longer tail is indexed first. If others write so fast that it
-is longer again by then, the search checks ten times as many, so that it ends."""
+"""Messages of the tail that a search checks one by one; a longer tail is indexed first. While the async API writes, it
+is indexed only if it is ten times as long. If others write so fast that it is longer again after that, the search
+checks ten times as many, so that it ends."""
 _MORE = 10
 """Entries that are read at once beyond those wanted, if some have the same time, or may be out of order by the lag."""
 _FEW = 100
