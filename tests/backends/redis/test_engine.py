@@ -16,7 +16,7 @@ from tests.wait import until
 import hansard
 from hansard import Message, sync
 from hansard.analysis import Lookup, parse_query
-from hansard.backends.redis import RedisBackend, index
+from hansard.backends.redis import RedisBackend, index, rows
 from hansard.backends.redis.connection import RedisConnection
 from hansard.backends.redis.storage import RedisStorage
 from hansard.contract.types import Context
@@ -134,6 +134,23 @@ def test_an_indexer_that_dies_is_followed_by_the_next_search(engine: str, monkey
         monkeypatch.setattr(index, "_PIECE", 2)
         assert list(store.admin.reindex())[-1:] == [5]
         assert len(store.search("tea")) == 5
+
+
+def test_large_messages_are_indexed_a_few_at_a_time(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "PIECE_BYTES", 10_000)
+    pieces: list[int] = []
+    real = index.RedisIndex._index
+
+    async def counted(self: index.RedisIndex, tenant: str, waiting: Any) -> int:
+        pieces.append(await real(self, tenant, waiting))
+        return pieces[-1]
+
+    monkeypatch.setattr(index.RedisIndex, "_index", counted)
+    with sync.connect(engine) as store:
+        store.append("large", [Message("user", f"tea {number} {'x ' * 2_000}") for number in range(5)])
+        store.append("larger", [Message("user", f"tea {'y ' * 20_000}") for _ in range(2)])
+        assert len(store.search("tea", token_cap=None)) == 7
+    assert sorted(pieces) == [1, 1, 1, 2, 2]
 
 
 def test_an_index_that_somebody_dropped_is_made_again(engine: str) -> None:

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from hansard.analysis import GAP, VERSION, columns, searchable
@@ -190,15 +191,18 @@ class RedisIndex:
             waiting = _pairs(await self._nodes.ask(queue, ask, write=False))
             if not waiting:
                 return done
-            await self._index(tenant, waiting)
-            done += len(waiting)
+            done += await self._index(tenant, waiting)
 
-    async def _index(self, tenant: str, waiting: Sequence[Waiting]) -> None:
+    async def _index(self, tenant: str, waiting: Sequence[Waiting]) -> int:
+        """Indexes the first of these messages, as many as may be read at once. Returns how many."""
         keys = self._keys
         places = [_place(member) for member, _ in waiting]
         ids = list(dict.fromkeys(id for _, _, id in places))
-        states = await listing.states_of(self._nodes, keys, tenant, ids)
-        owners = {id: each.state.conversation.user_id if each else None for id, each in zip(ids, states, strict=True)}
+        states = dict(zip(ids, await listing.states_of(self._nodes, keys, tenant, ids), strict=True))
+        owners = {id: each.state.conversation.user_id if each else None for id, each in states.items()}
+        sizes = accumulate(each.largest if (each := states[id]) else 0 for _, _, id in places)
+        count = max(1, sum(size <= rows.PIECE_BYTES for size in sizes))
+        waiting, places = waiting[:count], places[:count]
         segments = [f"{keys.conversation(tenant, id)}:messages:{segment}" for segment, _, id in places]
         asks = [(key, ("ZRANGEBYSCORE", key, seq, seq)) for key, (_, seq, _) in zip(segments, places, strict=True)]
         found = [each[0] if each else b"" for each in await self._nodes.ask_many(asks)]
@@ -217,6 +221,7 @@ class RedisIndex:
 
         # Like a read: it may be repeated if the connection is lost.
         await INDEX.run(self._nodes, [keys.unindexed(tenant)], await run_in_thread(values), write=False)
+        return count
 
     # All tenants
 
