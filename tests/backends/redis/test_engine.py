@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +14,7 @@ import pytest
 from tests.backends.redis.conftest import StartServer
 from tests.servers import redis as redis_servers
 from tests.servers import redisearch
-from tests.wait import until
+from tests.wait import PATIENCE, until
 
 import hansard
 from hansard import Message, sync
@@ -60,6 +63,14 @@ def test_a_store_says_whether_the_engine_is_used(engine: str, url: str, start: S
         store.append_message("c", "user", "found by a scan")
         assert texts(store.search("scan")) == ["found by a scan"]
         assert store.stats().unindexed is None
+
+
+def test_doctor_says_which_way_is_used(engine: str, url: str) -> None:
+    for where, detail in ((engine, "0 messages waiting"), (url, "none: searches scan the messages")):
+        command = [sys.executable, "-m", "hansard", "doctor", "-u", where, "--json"]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
+        (found,) = [each["detail"] for each in json.loads(done.stdout)["items"] if each["what"] == "index"]
+        assert found == detail
 
 
 def test_what_was_stored_before_is_found(engine: str) -> None:
