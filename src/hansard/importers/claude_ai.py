@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -78,6 +79,11 @@ def _conversation(given: dict[str, Any], where: str, report: ImportReport) -> Fo
 def _messages(given: dict[str, Any], id: str, model: str | None, report: ImportReport) -> Iterator[Message]:
     """One message, or several where results of tools are among its blocks. The last one has the given id."""
     role = "user" if given.get("sender") == "human" else "assistant"
+    at = time(given.get("created_at")) or NOT_YET
+    usage = _usage(model) if role == "assistant" else None
+    if said := _only_text(given):
+        yield Message(role, said, id, format="text", created_at=at, usage=usage)
+        return
     groups = sides(("tool" if kind == "tool_result" else role, part) for kind, part in _parts(given, id, report))
     for number, (side, pieces) in enumerate(groups, 1):
         content, format = content_of(pieces)
@@ -86,9 +92,23 @@ def _messages(given: dict[str, Any], id: str, model: str | None, report: ImportR
             content,
             id if number == len(groups) else f"{id}.{number}",
             format=format,
-            created_at=time(given.get("created_at")) or NOT_YET,
-            usage=Usage(model=model) if model and side == "assistant" else None,
+            created_at=at,
+            usage=usage if side == "assistant" else None,
         )
+
+
+def _only_text(given: dict[str, Any]) -> str:
+    """The text of a message that has nothing else, as most; empty for any other."""
+    blocks = given.get("content")
+    if given.get("attachments") or given.get("files") or not isinstance(blocks, list) or len(blocks) != 1:
+        return ""
+    block = mapping(blocks[0])
+    return text(block.get("text")) if block.get("type") == "text" else ""
+
+
+@lru_cache
+def _usage(model: str | None) -> Usage | None:
+    return Usage(model=model) if model else None
 
 
 def _parts(given: dict[str, Any], id: str, report: ImportReport) -> Iterator[tuple[str, parts.AnyPart]]:
