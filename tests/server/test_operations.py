@@ -27,7 +27,8 @@ from tests.server.test_server import COMMAND
 from tests.server.test_server import serving as serving_process
 from tests.wait import PATIENCE, until
 
-from hansard import sync
+from hansard import Message, sync
+from hansard.agents.capture.spool import Spool, SpooledMessage, SpoolView
 from hansard.errors import Unavailable
 from hansard.server import supervisor
 from hansard.server.key_file import KeyFile
@@ -70,6 +71,21 @@ def test_metrics_count_writes_in_a_commit(tmp_path: Path) -> None:
     )
     assert writes >= commits >= 2
     assert 'hansard_requests_total{action="search",status="200"} 1.0' in text
+
+
+def test_metrics_measure_the_spool(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    with serving(settings=Settings(spool=tmp_path / "spool")) as api:
+        assert "hansard_spool_bytes 0.0\n" in metrics(api)
+        view = SpoolView("default")
+        spool.add(view, SpooledMessage(conversation_id="c", message=Message("user", "Where is my order?")))
+        (file,) = (tmp_path / "spool").iterdir()
+        text = metrics(api)
+        assert f"hansard_spool_bytes {float(file.stat().st_size)}\n" in text
+        assert "hansard_spool_files 1.0\n" in text
+        for batch in spool.take(view):
+            spool.done(batch)
+        assert "hansard_spool_bytes 0.0\n" in metrics(api)
 
 
 def test_metrics_require_an_operators_key(tmp_path: Path) -> None:

@@ -115,6 +115,9 @@ class Options:
     purge_every: Annotated[
         str | None, Parameter(help="Remove what has expired at this interval, such as 1h or 1d.")
     ] = None
+    spool: Annotated[
+        Path | None, Parameter(help="The folder in which captures on this machine spool messages, for /metrics.")
+    ] = None
     workers: Annotated[
         int | None, Parameter(help="Number of processes. More than one needs a store that processes can share.")
     ] = None

@@ -179,6 +179,7 @@ def create_app(
         shutdown,
         _commits(store) if store.capabilities.groups else None,
         None if settings.metrics_folder is None else SharedCounters(settings.metrics_folder),
+        settings.spool,
     )
     context = ServerContext(
         store=store,

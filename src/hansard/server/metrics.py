@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from hansard import __version__
+from hansard.agents.capture.spool import Spool
 from hansard.model import Stats
 from hansard.server.relay_sessions import RelaySessions
 from hansard.server.tail import Shutdown
@@ -52,11 +54,13 @@ class Metrics(Collector):
         shutdown: Shutdown,
         commits: Callable[[], tuple[int, int]] | None = None,
         shared: SharedCounters | None = None,
+        spool: Path | None = None,
     ) -> None:
         self._relay_sessions = relay_sessions
         self._shutdown = shutdown
         self._commits = commits
         self._shared = shared
+        self._spool = None if spool is None else Spool(spool)
         self._counters = WorkerCounters(process=os.getpid())
         self._received = 0
         self.stats: Stats | None = None
@@ -116,6 +120,10 @@ class Metrics(Collector):
         yield from self._totals(counters)
         yield from _gauges(counters)
         yield from self._store()
+        if self._spool is not None:
+            sizes = self._spool.sizes
+            yield GaugeMetricFamily("hansard_spool_bytes", "Bytes of messages that wait in the spool.", sum(sizes))
+            yield GaugeMetricFamily("hansard_spool_files", "Files in the spool.", len(sizes))
 
     def _totals(self, counters: WorkerCounters) -> Iterator[Metric]:
         totals = counters.totals

@@ -83,5 +83,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The number of backups to keep."""
     purge_seconds: float | None = None
     """The interval at which expired data is removed."""
+    spool: Path | None = None
+    """The folder in which captures on this machine spool messages, for the metrics."""
     metrics_folder: Path | None = None
     """The folder in which several workers add up their metrics. The supervisor sets it."""

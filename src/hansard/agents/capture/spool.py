@@ -150,7 +150,12 @@ class Spool:
         return (path for path in self.folder.glob(f"{view.name}-*{SUFFIX}") if _size(path))
 
     def _bytes(self) -> int:
-        return sum(map(_size, self.folder.glob(f"*{SUFFIX}")))
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each file with messages that wait to be stored, of all processes."""
+        return [size for path in self.folder.glob(f"*{SUFFIX}") if (size := _size(path))]
 
     def _create(self, view: SpoolView) -> _OpenSpoolFile:
         self.folder.mkdir(parents=True, exist_ok=True)
