@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,6 +115,11 @@ class Wire:
         length = int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
         return await self._reader.readexactly(length)
 
+    @property
+    def ports(self) -> tuple[int, int]:
+        """Its ports on our side and on the server's."""
+        return self._writer.get_extra_info("sockname")[1], self._writer.get_extra_info("peername")[1]
+
     def close(self) -> None:
         self._writer.close()
 
@@ -135,7 +140,7 @@ class Busy(NamedTuple):
     server_us: float
     """Processor time of the server for a request."""
     shares: list[float]
-    """Part of that time that each process of the server has used."""
+    """Part of the requests that each process of the server has answered."""
 
 
 async def busy(
@@ -143,23 +148,47 @@ async def busy(
 ) -> Busy:
     """Sends requests over several connections, each to its own conversation. `pids` are the server's processes."""
     wires = [await Wire().open(address) for _ in range(connections)]
+    owners = [owner_of(wire, pids) for wire in wires]
+    answered = dict.fromkeys(pids or (0,), 0)
     before, began = [processor_seconds(pid) for pid in pids], time.perf_counter()
     end = began + seconds
-    done = 0
 
     async def work(number: int) -> None:
-        nonlocal done
         sent = request(f"c{number}")
         while time.perf_counter() < end:
             await wires[number].ask(sent)
-            done += 1
+            answered[owners[number]] += 1
 
     await asyncio.gather(*(work(number) for number in range(connections)))
     took = time.perf_counter() - began
     used = [processor_seconds(pid) - earlier for pid, earlier in zip(pids, before, strict=True)]
     for wire in wires:
         wire.close()
-    return Busy(done / took, sum(used) / done * 1e6, [each / sum(used) for each in used])
+    done = sum(answered.values())
+    return Busy(done / took, sum(used) / done * 1e6, [count / done for count in answered.values()])
+
+
+def owner_of(wire: Wire, pids: Sequence[int]) -> int:
+    """Returns the process of the server that has a connection."""
+    while len(pids) > 1:
+        here, there = wire.ports
+        # A line of Linux names the addresses of a connection, in hexadecimal digits, and its inode.
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        found = [each for each in lines if each[1].endswith(f":{there:04X}") and each[2].endswith(f":{here:04X}")]
+        names = {f"socket:[{each[9]}]" for each in found}
+        for pid in pids:
+            if names & open_files(pid):
+                return pid
+        time.sleep(0.01)  # its worker has not taken it yet
+    return pids[0] if pids else 0
+
+
+def open_files(pid: int) -> set[str]:
+    found = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed in between
+            found.add(str(each.readlink()))
+    return found
 
 
 def processor_seconds(pid: int) -> float:
@@ -299,7 +328,7 @@ def reads(folder: str, seconds: float) -> dict[str, Any]:
         "server_us": round(statistics.median(one.server_us for one, _ in rounds)),
         "two_workers_server_us": round(statistics.median(two.server_us for _, two in rounds)),
         "processor_ratio": round(statistics.median(two.server_us / one.server_us for one, two in rounds), 2),
-        "largest_share_of_a_worker": round(max(max(two.shares) for _, two in rounds), 2),
+        "requests_of_the_busier_worker": round(statistics.median(max(two.shares) for _, two in rounds), 2),
     }
 
 
