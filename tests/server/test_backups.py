@@ -152,7 +152,7 @@ def test_restarts_make_no_backups_before_the_next_is_due(tmp_path: Path) -> None
     with_store(tmp_path, use)
 
 
-STORES = [name for name in ("files-delta", "postgres", "redis", "memory") if name in BY_URL]
+STORES = [name for name in ("files-delta", "postgres", "redis", "memory", "cassandra") if name in BY_URL]
 
 
 @pytest.mark.parametrize("name", STORES)

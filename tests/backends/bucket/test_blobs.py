@@ -29,7 +29,7 @@ pytestmark = NO_S3
 DATA = b"a picture of an order" * 200
 SHA256 = hashlib.sha256(DATA).hexdigest()
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(DATA).decode()}}]
-_ALL = ("sqlite", "files-delta", "postgres", "redis", "memory", "keyvalue-file")
+_ALL = ("sqlite", "files-delta", "postgres", "redis", "memory", "keyvalue-file", "cassandra")
 STORAGES = [name for name in _ALL if name in BY_URL]
 AWAY = "s3://bucket/x?endpoint=http://127.0.0.1:9&region=us-east-1"
 
