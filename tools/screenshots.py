@@ -12,9 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -43,15 +44,16 @@ def browser_path() -> str | None:
     return os.environ.get("HANSARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
+async def fill_with_sample(url: str) -> None:
+    async with hansard.connect(url) as store:
+        await load_sample(store)
+
+
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path, fill: Callable[[str], Coroutine[Any, Any, None]] = fill_with_sample) -> Iterator[str]:
+    """Serves a store that `fill` has filled, and yields its address."""
     url = f"sqlite:///{folder}/sample.db"
-
-    async def prepare() -> None:
-        async with hansard.connect(url) as store:
-            await load_sample(store)
-
-    asyncio.run(prepare())
+    asyncio.run(fill(url))
     command = [sys.executable, "-m", "hansard.cli", "serve", url, "--port", "0"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     try:

@@ -63,7 +63,7 @@ def test_the_table_shows_what_each_conversation_took(talks: Site) -> None:
     }
     assert rows["Title long"][1:9] == ["ben", "helper chatgpt", "6", "100", "$2.25", "1 h 6 min", "", "-1"]
     assert rows["Title short"][3:9] == ["2", "900", "$0.50", "5 s", "", "1"]
-    assert rows["Title failed"][3:8] == ["5", "10", "$0.0010", "9 h 0 min", "1"]
+    assert rows["Title failed"][3:8] == ["5", "10", "$0.0010", "9 h", "1"]
     assert page.tree.one("th", aria_sort="descending").words == "Last ↓"
 
 
@@ -266,3 +266,26 @@ def test_facts_are_read_without_holding_many_messages_in_memory(monkeypatch: pyt
     found = asyncio.run(run())
     assert [each.tokens for each in found.values()] == [4] * 12
     assert most == 8
+
+
+def test_a_row_has_a_menu_to_export_share_and_erase(site: Site) -> None:
+    site.store.append("a/b", [Message("user", "hello")], user_id="ann", title="Greeting")
+    (menu,) = site.get("/conversations").tree.all("details", "row-menu")
+    assert menu.one("summary")["aria-label"] == "More about Greeting"
+    links = {node.words: node["href"] for node in menu.all("a")}
+    base = "./c/a%2Fb"
+    assert links == {
+        "Export": f"{base}/export",
+        "Share": f"{base}/access",
+        "Delete": f"{base}#about",
+        "Erase the owner": f"{base}/access#erase-title",
+    }
+    for href in links.values():
+        assert site.get(href.removeprefix(".")).status == 200
+
+
+def test_a_snippet_of_a_table_has_no_pipes(site: Site) -> None:
+    site.store.append("c", [Message("user", "| step | when |\n|---|---|\n| customs | Thu |\n| home | Fri |")])
+    (row,) = site.get("/conversations?q=customs").tree.all("span", "row-text")
+    assert "|" not in row.words
+    assert row.one("mark").words == "customs"

@@ -199,6 +199,7 @@ def test_text_that_is_too_complex_is_shown_as_plain_text(text: str) -> None:
         ("It is **held** in `Tromsø`.", "It is held in Tromsø."),
         ("# Title\n- one\n> two", "Title one two"),
         ("| step | when |\n|---|:-:|\n| ship | Mon |\ndone", "· step · when · ship · Mon · done"),
+        ("1. open *Orders*, *then* go", "1. open Orders, then go"),
         ("a || b, 2 * 3 - 1 > snake_case", "a || b, 2 * 3 - 1 > snake_case"),
     ],
 )

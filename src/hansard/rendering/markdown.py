@@ -69,6 +69,7 @@ _RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
 """The delimiter row of a table."""
 _CELL = re.compile(r"(?:\s*\|)+\s*")
 
+_EMPHASIS = re.compile(r"(?<![\w*])\*([^\s*](?:[^*\n]{0,80}[^\s*])?)\*(?![\w*])")
 _WORDS = re.compile(r"[^\W\d_][\w ,.;:?!'\"()/%=-]*(?<! )")
 """One line of words and common punctuation that begins with a letter, so that no Markdown can be in it, except for
 underscores and URLs."""
@@ -95,11 +96,15 @@ def render(text: str) -> str:
     return _CLEANER.clean(html) if writer.has_foreign_html or _rewritten(html) else html
 
 
-def bare(text: str) -> str:
-    """Returns the text without the most common Markdown markup, for previews."""
-    if "|" in text and (ruled := _RULE.sub(" ", text)) != text:
-        text = _CELL.sub(" · ", ruled)
-    return _BEGINS.sub("", text.replace("**", "").replace("~~", "").replace("`", ""))
+def has_table(text: str) -> bool:
+    return "|" in text and _RULE.search(text) is not None
+
+
+def bare(text: str, *, is_table: bool | None = None) -> str:
+    """Returns the text without the most common Markdown markup, for previews. `is_table` is for parts of one."""
+    if has_table(text) if is_table is None else is_table:
+        text = _CELL.sub(" · ", _RULE.sub(" ", text))
+    return _EMPHASIS.sub(r"\1", _BEGINS.sub("", text.replace("**", "").replace("~~", "").replace("`", "")))
 
 
 def plain(text: str) -> str:

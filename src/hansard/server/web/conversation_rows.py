@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from hansard.model import Conversation, Message, Messages
-from hansard.rendering.markdown import bare
+from hansard.rendering.markdown import bare, has_table
 from hansard.search.hits import Snippet
 from hansard.server.web import content, conversation_facts, headings
 from hansard.server.web.conversation_facts import NO_FACTS, ConversationFacts
@@ -94,7 +94,9 @@ def _people(conversation: Conversation, end: Sequence[Message]) -> list[str]:
 def marked(snippet: Snippet) -> Markup:
     """Renders a snippet with its matches marked."""
     pieces, end = [], 0
+    is_table = has_table(snippet.text)
     for start, stop in snippet.highlights:
-        pieces += [escape(bare(snippet.text[end:start])), _MARK, escape(snippet.text[start:stop]), _UNMARK]
+        before = bare(snippet.text[end:start], is_table=is_table)
+        pieces += [escape(before), _MARK, escape(snippet.text[start:stop]), _UNMARK]
         end = stop
-    return Markup("").join([*pieces, escape(bare(snippet.text[end:]))])
+    return Markup("").join([*pieces, escape(bare(snippet.text[end:], is_table=is_table))])

@@ -144,14 +144,15 @@ def _usage(usage: Usage | None) -> str:
     if usage is None:
         return ""
     facts = [escape(usage.model)] if usage.model else []
-    facts += [_tokens(say_html("{n} in"), usage.input_tokens), _tokens(say_html("{n} out"), usage.output_tokens)]
+    if usage.input_tokens or usage.output_tokens:
+        facts += [_tokens(say_html("{n} in"), usage.input_tokens), _tokens(say_html("{n} out"), usage.output_tokens)]
     if usage.reasoning_tokens:
         facts.append(_tokens(say_html("{n} reasoning"), usage.reasoning_tokens))
     if usage.cached_tokens:
         facts.append(_tokens(say_html("{n} cached"), usage.cached_tokens))
     if usage.cost:
         facts.append(money(usage.cost))
-    return f'<p class="usage">{" · ".join(facts)}</p>\n'
+    return f'<p class="usage">{" · ".join(facts)}</p>\n' if facts else ""
 
 
 def _tokens(text: str, count: int) -> str:

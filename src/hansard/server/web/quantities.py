@@ -14,7 +14,7 @@ def money(amount: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time span in two units at most: 40 ms, 1.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    """Returns a time span in two units at most: 40 ms, 1.2 s, 3 min, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
     if seconds < 1:
         return f"{number(seconds * 1000)} ms"
     if seconds < 60:
@@ -22,8 +22,12 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, days = minutes // 60, minutes // 1440
     if days:
-        return f"{number(days)} {say_html('d')} {hours % 24} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {rest} s"
+        return _units(f"{number(days)} {say_html('d')}", hours % 24, "h")
+    return _units(f"{hours} h", minutes % 60, "min") if hours else _units(f"{minutes} min", rest, "s")
+
+
+def _units(large: str, small: int, unit: str) -> str:
+    return f"{large} {small} {unit}" if small else large
 
 
 def short(value: float) -> str:

@@ -98,16 +98,15 @@ def _parts(message: Message) -> Sequence[AnyPart]:
 def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> Markup:
     first = turn[0].created_at
     whole = max(0.0, (max(step.end for step in steps) - first).total_seconds())
-    unseen = f'<span class="unseen">{say_html("Turn:")} </span>'
     if len(steps) == 1:  # The answer shows its tokens and cost itself.
-        return Markup(f'<p class="turn">{unseen}{duration(whole)}</p>\n')
+        return Markup(f'<p class="turn">{say_html("took {time}").replace("{time}", duration(whole))}</p>\n')
     facts = [duration(whole)]
     if tools := sum(step.kind == "tool" for step in steps):
         facts.append(say_count("{n} tool call", "{n} tool calls", tools))
     facts += _costs(sum(step.tokens for step in steps), sum(step.cost for step in steps))
     rows = "".join(_row(step, first, whole) for step in steps)
     return Markup(
-        f'<details class="turn"><summary>{unseen}{" · ".join(facts)}</summary>'
+        f'<details class="turn"><summary><span class="unseen">{say_html("Turn:")} </span>{" · ".join(facts)}</summary>'
         f'<ol class="timeline">{rows}</ol></details>\n'
     )
 

@@ -218,6 +218,14 @@
     button.setAttribute("aria-expanded", isOpen);
   });
 
+  // Menus of rows: a click elsewhere and Escape close them
+
+  function closeMenus(except) {
+    for (const each of all(".row-menu[open]")) if (!each.contains(except)) each.open = false;
+  }
+  document.addEventListener("click", (event) => closeMenus(event.target));
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") closeMenus(null); });
+
   // Updates of the list of conversations
 
   const list = $("#list[data-refresh]");
