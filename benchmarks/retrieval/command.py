@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.retrieval import judgements, recall
 from benchmarks.retrieval.judgements import JudgedSet
+from benchmarks.retrieval.long_messages import SHAPES
 from benchmarks.retrieval.recall import DEPTHS, Outcome
 from hansard import __version__
 from hansard.errors import HansardError
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _sets(arguments: argparse.Namespace) -> list[JudgedSet]:
-    sets = [judgements.own(), judgements.long()]
+    sets = [judgements.own(), *map(judgements.long, SHAPES)]
     if arguments.locomo:
         sets.append(judgements.locomo(arguments.locomo))
     if arguments.beam:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.retrieval import judged, long_messages
+from benchmarks.retrieval.long_messages import Shape
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,14 @@ def own() -> JudgedSet:
     return made
 
 
-def long() -> JudgedSet:
-    """Returns the set of long messages that is shipped."""
-    made = JudgedSet("long messages of Hansard")
-    for project, (texts, questions) in long_messages.conversations():
-        said = [
-            Said(f"{project}:{at}", "assistant" if at % 2 == 0 else "user", text) for at, text in enumerate(texts, 1)
-        ]
-        made.conversations["everybody", project] = said
+def long(shape: Shape) -> JudgedSet:
+    """Returns the set of long messages of one shape."""
+    made = JudgedSet(f"long messages of Hansard, {shape.name}")
+    for nth, each in enumerate(long_messages.conversations(shape), 1):
+        said = [Said(f"{nth}:{at}", "user" if at % 2 else "assistant", text) for at, text in enumerate(each.texts, 1)]
+        made.conversations["everybody", f"talk {nth}"] = said
         made.questions += [
-            Question("everybody", text, frozenset({f"{project}:{at}"}), project) for text, at in questions
+            Question("everybody", text, frozenset({f"{nth}:{at}"}), said[at - 1].role) for text, at in each.questions
         ]
     return made
 

@@ -73,6 +73,24 @@ def test_a_long_message_is_hardly_read_with_its_neighbours() -> None:
     assert scores[1] < 1.02 * scores[100]
 
 
+def test_nothing_is_near_behind_a_long_message() -> None:
+    long = "a word " + "filler " * 600
+    scores = {
+        each.key: each.score for each in ranked({1: "a word", 2: long, 3: "a word", 100: "a word"}, any_of("word"))
+    }
+    assert scores[1] == scores[3] < 1.02 * scores[100]
+    short = {each.key: each.score for each in ranked({1: "a word", 2: "a word", 3: "a word"}, any_of("word"))}
+    assert short[1] > 1.2 * scores[1]
+
+
+def test_a_long_message_does_not_fall_behind_for_lack_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {1: "a word", 100: "a word " + "filler " * 600}
+    own = {each.key: each.score for each in ranked(texts, any_of("word"))}
+    monkeypatch.setattr(formula, "REPEATED", 0.0)
+    without = {each.key: each.score for each in ranked(texts, any_of("word"))}
+    assert own[1] == without[1] > own[100] > without[100]
+
+
 def test_a_neighbour_without_a_word_is_found_if_allowed() -> None:
     texts = {1: "which harbour", 2: "the old one", 3: "that harbour"}
     assert [each.key for each in ranked(texts, any_of("harbour"))] == [3, 1]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from benchmarks.retrieval import command, judged, judgements, recall
 from benchmarks.retrieval.judgements import JudgedSet, Question, Said
+from benchmarks.retrieval.long_messages import SHAPES, Shape
+from benchmarks.retrieval.recall import Outcome
 from tests.search import models
 from tests.search.labelled import MESSAGES, QUESTIONS, answers
 
-from hansard.analysis import relevance
+from hansard.analysis import formula, relevance
 from hansard.search import Embedder, Spelling, WordLlama
 
 
@@ -88,36 +90,46 @@ def test_it_counts() -> None:
     assert (words.whole[50], words.by_kind["air"], words.incomplete) == (50.0, 100.0, 0)
 
 
-def test_the_command_says_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, result = tmp_path / "locomo.json", tmp_path / "result.json"
     path.write_text(json.dumps(LOCOMO), "utf-8")
+    monkeypatch.setattr(command, "SHAPES", SHAPES[-1:])
     assert command.main(["--locomo", str(path), "--json", str(result), "--kinds"]) == 0
     printed = capsys.readouterr().out
     for part in ("LoCoMo (locomo.json): 1 questions over 2 messages", "unit: one message", "pool: all", "--locomo"):
         assert part in printed, part
-    assert [each["set"] for each in json.loads(result.read_text("utf-8"))["sets"]][2] == "LoCoMo (locomo.json)"
+    assert [each["set"] for each in json.loads(result.read_text("utf-8"))["sets"]][-1] == "LoCoMo (locomo.json)"
     assert command.main(["--locomo", str(tmp_path / "none")]) == 1
     assert command.main(["--embedder", "none"]) == 1
     assert "FileNotFoundError" in (complaint := capsys.readouterr().err)
     assert "--embedder is 'none'" in complaint
 
 
-def test_neighbours_do_no_harm_among_long_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = judgements.long()
-    assert sum(len(said.text.split()) for each in long.conversations.values() for said in each) / long.messages > 120
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_neighbours_do_no_harm_among_long_messages(
+    shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the evidence is: in what the user said, or in the answers."""
+    long = judgements.long(shape)
+    assert sum(len(said.text.split()) for each in long.conversations.values() for said in each) / long.messages > 100
 
-    def measured(name: str) -> dict[int, float]:
+    def measured(name: str) -> Outcome:
         url = f"sqlite:///{tmp_path}/{name}.db?durability=normal"
         (words,) = asyncio.run(recall.measure(long, url, None, ["words"], {"match": "auto"}))
         assert words.incomplete == 0
-        return words.recall
+        return words
 
     together = measured("together")
-    monkeypatch.setattr(relevance, "_OFFSETS", ())
+    monkeypatch.setattr(formula, "SIDES", ())
+    monkeypatch.setattr(relevance, "SIDES", ())
+    monkeypatch.setattr(formula, "REPEATED", 0.0)
     alone = measured("alone")
-    assert all(together[depth] >= alone[depth] for depth in recall.DEPTHS), (together, alone)
-    assert together[10] >= 50
-    assert together[25] == 100
+    for depth in (10, 25, 50):
+        assert together.recall[depth] >= alone.recall[depth] - 0.5, (depth, together, alone)
+    for role in ("user", "assistant"):
+        assert together.by_kind[role] >= alone.by_kind[role] - 0.5, (role, together, alone)
 
 
 def labelled() -> JudgedSet:

@@ -13,10 +13,14 @@ B = 0.4
 """How soon more of a word adds nothing, and how much length counts: the usual values for short passages."""
 PARAGRAPH = 60
 """Words of a paragraph. Up to this length a message is read together with its neighbours; a longer one explains itself,
-so they count less the longer it is. It is the usual length, too."""
+so they count less the longer it is (`_gate`). It is the usual length, too."""
 NEAR = (0.5, 0.25, 0.125)
 """What a word counts in a message one, two and three places away: half as much with each. Beyond that, almost
 nothing."""
+REPEATED = 1 / 8
+"""How many of its neighbours repeat a word of a message that answers a question, about (0.14 on LoCoMo). A long message
+is read without its neighbours, so its words count as much more as neighbours would add on average: otherwise short
+messages among long ones would always be ahead of them."""
 EXPONENT = 2
 """Of the rarity: as in the cosine of two vectors, where it counts once in the query and once in the message."""
 NAME = 1.5
@@ -29,7 +33,8 @@ Posting = tuple[int, int]
 
 _AROUND = 2 * sum(NEAR)
 _USUAL = PARAGRAPH * (1 + _AROUND)
-OFFSETS = tuple((step, NEAR[abs(step) - 1]) for step in (-3, -2, -1, 1, 2, 3))
+SIDES = tuple(tuple((side * step, weight) for step, weight in enumerate(NEAR, 1)) for side in (-1, 1))
+"""The offsets and weights of the messages before and after one, the nearest first."""
 
 
 class Scorer:
@@ -47,26 +52,45 @@ class Scorer:
         return {key: self.score(key, words[key]) for key in keys}
 
     def score(self, key: int, length: int) -> float:
-        has = self._has
-        own = has.get(key, 0)
-        near = [(weight, key + step) for step, weight in OFFSETS if key + step in has]
-        if near:
+        own = self._has.get(key, 0)
+        if near := self._near(key):
             return self._score(own, length, near)
         alone = self._alone.get((own, length))
         if alone is None:
             alone = self._alone[own, length] = self._score(own, length, ())
         return alone
 
+    def least(self, key: int) -> float:
+        """Returns the least that a message scores, whatever clauses are found around it."""
+        return self._score(self._has[key], self._words[key], self._near(key, only_sure=True))
+
+    def _near(self, key: int, *, only_sure: bool = False) -> list[tuple[float, int]]:
+        """Returns what a word counts in each neighbour, and the clauses of that neighbour.
+
+        Nothing is near behind a long message. Its length is known only if it has a clause; otherwise it passes for a
+        short one. With `only_sure`, nothing counts behind such a message.
+        """
+        has, words = self._has, self._words
+        near = []
+        for side in SIDES:
+            reach = 1.0
+            for step, weight in side:
+                bits = has.get(key + step)
+                if bits is not None:
+                    reach *= _gate(words[key + step])
+                    near.append((weight * reach, bits))
+                elif only_sure:
+                    break
+        return near
+
     def _score(self, own: int, length: int, near: Sequence[tuple[float, int]]) -> float:
-        gate, damping = _gate(length), damping_of(length)
-        words, has = self._words, self._has
-        others = [(weight * gate * _gate(words[key]), has[key]) for weight, key in near]
+        gate, damping, present = _gate(length), damping_of(length), times_of(length)
         score = 0.0
         for bit, weight in self._weights:
-            times = 1.0 if own & bit else 0.0
-            for other, bits in others:
+            times = present if own & bit else 0.0
+            for other, bits in near:
                 if bits & bit:
-                    times += other
+                    times += other * gate
             if times:
                 score += weight * times * (K1 + 1) / (times + damping)
         return round(score, 6)
@@ -87,9 +111,18 @@ def damping_of(length: int) -> float:
     return K1 * (1 - B + B * (length + _AROUND * PARAGRAPH * _gate(length)) / _USUAL)
 
 
+def times_of(length: int) -> float:
+    """Returns what a word counts in the message itself."""
+    return 1 + REPEATED * _AROUND * (1 - _gate(length))
+
+
 def _gate(length: int) -> float:
-    """Returns how much a message of this length is read together with its neighbours."""
-    return 1.0 if length <= PARAGRAPH else PARAGRAPH / length
+    """Returns how much a message of this length is read together with its neighbours.
+
+    Only one of its paragraphs is next to them; and the longer a text is, the more words it has by chance, so each of
+    them says less about it. Hence the square.
+    """
+    return 1.0 if length <= PARAGRAPH else (PARAGRAPH / length) ** 2
 
 
 def weight_of(clause: Clause, count: int, most: int) -> float:

@@ -12,7 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter, sub
 from typing import NamedTuple
 
-from hansard.analysis.formula import COMMON, K1, NEAR, PARAGRAPH, Posting, Scorer, damping_of, lowest, weight_of
+from hansard.analysis.formula import (
+    COMMON,
+    K1,
+    NEAR,
+    PARAGRAPH,
+    Posting,
+    Scorer,
+    damping_of,
+    lowest,
+    times_of,
+    weight_of,
+)
 from hansard.analysis.queries import Clause
 
 _EIGHTHS = [round(8 * sum(weight for at, weight in enumerate(NEAR) if bits >> at & 2)) for bits in range(16)]
@@ -88,8 +99,9 @@ def _eighths_before(gaps: Iterable[int]) -> list[int]:
 
 
 def _score(kind: int, weight: float) -> float:
-    times = 1 + (kind & _MASK) / 8
-    return round(weight * times * (K1 + 1) / (times + damping_of(kind >> _BITS)), 6)
+    length = kind >> _BITS
+    times = times_of(length) + (kind & _MASK) / 8
+    return round(weight * times * (K1 + 1) / (times + damping_of(length)), 6)
 
 
 def _scores_of_others(

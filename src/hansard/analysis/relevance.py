@@ -16,10 +16,11 @@ as soon as no other message can be among the best. The result is that of reading
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
 from typing import NamedTuple, Protocol, TypeVar
 
 from hansard.analysis import one_word
-from hansard.analysis.formula import COMMON, NEAR, OFFSETS, Posting, Scorer, lowest, weight_of
+from hansard.analysis.formula import COMMON, NEAR, SIDES, Posting, Scorer, lowest, weight_of
 from hansard.analysis.lookups import Position
 from hansard.analysis.one_word import Best
 from hansard.analysis.queries import Clause, Query
@@ -172,7 +173,9 @@ class _Search:
     def _still_possible(self, rest: int) -> set[int] | None:
         """Returns the messages that can be among the best, whatever the other clauses add; None if any can."""
         scores = self.scorer.scores(self.has)
-        least, more = lowest(scores.values(), self.limit), self.scorer.most(rest)
+        # A clause that is not read yet can show that a long message is in between, and so lower a score.
+        least = min(map(self.scorer.least, nlargest(self.limit, scores, key=scores.__getitem__)))
+        more = self.scorer.most(rest)
         if more >= least:
             return None
         return {key for key, score in scores.items() if score + more >= least} | self._next_to(least - more)
@@ -194,7 +197,7 @@ class _Search:
         enough = {bits for bits in set(self.has.values()) if self.scorer.most(bits) * 2 * len(NEAR) >= least}
         for key, bits in self.has.items():
             if bits in enough:
-                near.update(key + step for step, _ in OFFSETS)
+                near.update(key + step for side in SIDES for step, _ in side)
         near -= self.has.keys()
         return {key for key in near if self.scorer.score(key, 1) >= least}
 
