@@ -101,10 +101,6 @@ class Scorer:
         damping = K1 * (1 - B + B * (1 + _AROUND * PARAGRAPH) / _USUAL)
         return sum(weight for bit, weight in self._weights if bits & bit) * times * (K1 + 1) / (times + damping)
 
-    def share(self, key: int) -> float:
-        own = self._has.get(key, 0)
-        return sum(weight for bit, weight in self._weights if own & bit) / sum(weight for _, weight in self._weights)
-
 
 def damping_of(length: int) -> float:
     """Returns how much the length of a message and of its neighbours lowers its score."""

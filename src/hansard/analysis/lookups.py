@@ -64,8 +64,6 @@ class RankedMatch(Struct, frozen=True, gc=False):
 
     match: Match
     score: float
-    covered: float
-    """The share of the query's weight that the message itself has, from 0 to 1."""
 
 
 class Ranking(Struct, frozen=True):

@@ -59,8 +59,6 @@ class Postings(Protocol):
 class ScoredKey(NamedTuple):
     key: int
     score: float
-    covered: float
-    """The share of the query's weight that the message itself has, from 0 to 1."""
 
 
 async def best(query: Query, found: Postings, limit: int, *, neighbours: bool = False) -> list[ScoredKey]:
@@ -78,7 +76,7 @@ async def best(query: Query, found: Postings, limit: int, *, neighbours: bool = 
 async def _best_of_one(clause: Clause, found: Postings, limit: int) -> list[ScoredKey]:
     postings = await found.of(clause)
     best = await found.run(lambda: one_word.best(clause, [*postings], limit))
-    return [ScoredKey(key, score, 1.0) for key, score in await _in_order(found, best, limit)]
+    return [ScoredKey(key, score) for key, score in await _in_order(found, best, limit)]
 
 
 async def _in_order(found: Postings, best: Best, limit: int) -> list[tuple[int, float]]:
@@ -212,7 +210,7 @@ class _Search:
         better = {key: score for key, score in scores.items() if score > least}
         last = reversed([key for key, score in scores.items() if score == least])
         found = await _in_order(self.found, Best(better, least, last), self.limit)
-        return [ScoredKey(key, score, self.scorer.share(key)) for key, score in found]
+        return [ScoredKey(key, score) for key, score in found]
 
     async def _neighbours(self, scores: Mapping[int, float]) -> dict[int, float]:
         """Returns the scores of messages that have no clause themselves."""

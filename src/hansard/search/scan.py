@@ -86,7 +86,7 @@ def ranked(query: Query, texts: Collection[Match]) -> list[RankedMatch]:
 
 def _best(scanned: _Scanned, lookup: Lookup) -> list[RankedMatch]:
     found = run_to_end(relevance.best(lookup.query, scanned, lookup.limit, neighbours=lookup.neighbours))
-    return [RankedMatch(scanned.matches[each.key], each.score, each.covered) for each in found]
+    return [RankedMatch(scanned.matches[each.key], each.score) for each in found]
 
 
 class _Scanned:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 PARAGRAPH = 360
 """Bytes of a paragraph of some sixty words. Up to this length neighbours count fully; a longer message explains itself,
-so they count less the longer it is."""
+so they count less the longer it is, as they do by words (`analysis.relevance`)."""
 NEAR = (0.25, 0.125)
 """What a neighbour counts at a distance of one and of two: a quarter, and half of that. Half as much as for words,
 because a vector already tells the topic that neighbours share, so that more of them blurs which message it was."""
@@ -36,13 +36,15 @@ def score(each: Similar, around: Mapping[int, Similar], present: Collection[int]
     Only neighbours whose seq is `present` count; None for all.
     """
     total, weights, gate = each.own, 1.0, _gate(each)
-    for distance, near in enumerate(NEAR, 1):
-        for seq in (each.seq - distance, each.seq + distance):
+    for side in (-1, 1):
+        reach = gate
+        for distance, near in enumerate(NEAR, 1):
+            seq = each.seq + side * distance
             other = around.get(seq)
             if other is not None and (present is None or seq in present):
-                weight = near * gate * _gate(other)
-                total += weight * other.own
-                weights += weight
+                reach *= _gate(other)  # of this one and of all in between: nothing is near behind a long message
+                total += near * reach * other.own
+                weights += near * reach
     return total / weights
 
 
@@ -52,4 +54,4 @@ def neighbours(seq: int) -> range:
 
 
 def _gate(each: Similar) -> float:
-    return min(1.0, PARAGRAPH / each.size) if each.size else 1.0
+    return (PARAGRAPH / each.size) ** 2 if each.size > PARAGRAPH else 1.0

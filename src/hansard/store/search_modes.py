@@ -45,8 +45,6 @@ SearchMode = Literal["words", "meaning", "hybrid"]
 
 DEPTH = 200
 """How many messages of each ranking are combined: deeper ones change no page that people read."""
-_BEST = 10
-"""Of so many of the best by words, the one with the most of the query tells how much words weigh."""
 
 logger = logging.getLogger("hansard.embeddings")
 
@@ -181,7 +179,6 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     matches |= {_key(match): match for _, match in near.found}
     combined = fusion.fused(
         {_key(each.match): each.score for each in by_words},
-        max((each.covered for each in by_words[:_BEST]), default=0.0),
         {_key(match): score for score, match in near.found},
         near.usual,
     )

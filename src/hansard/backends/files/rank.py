@@ -117,9 +117,7 @@ def rank(tenant: Tenant, context: Context, lookup: Lookup) -> Ranking:
 
 def _ranked(found: Iterable[tuple[IndexHit, ScoredKey]], messages: dict[int, Any]) -> list[RankedMatch]:
     return [
-        RankedMatch(Match(hit.conversation, messages[hit.n]), each.score, each.covered)
-        for hit, each in found
-        if hit.n in messages
+        RankedMatch(Match(hit.conversation, messages[hit.n]), each.score) for hit, each in found if hit.n in messages
     ]
 
 

@@ -106,9 +106,7 @@ class PostgresPostings:
         messages = await self._messages(scored)
         await self._search.find_homes(messages.values())
         matches = self._search.matches_of([messages[key] for key in scored])
-        return [
-            RankedMatch(match, each.score, each.covered) for match, each in zip(matches, scored.values(), strict=True)
-        ]
+        return [RankedMatch(match, each.score) for match, each in zip(matches, scored.values(), strict=True)]
 
     # The index
 

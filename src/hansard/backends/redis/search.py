@@ -65,7 +65,7 @@ class RedisSearch:
             best = await relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
             found = await searched.matches([postings.entries[each.key] for each in best])
             pairs = zip(found, best, strict=True)
-            there = [RankedMatch(match, each.score, each.covered) for match, each in pairs if match is not None]
+            there = [RankedMatch(match, each.score) for match, each in pairs if match is not None]
             if len(there) == len(found) or attempt == _ATTEMPTS:
                 return Ranking(there)
         raise AssertionError

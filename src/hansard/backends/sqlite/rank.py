@@ -136,9 +136,7 @@ class SqlitePostings:
             by_key.update(self._rows(missing))
         home = self._search.home
         matches = self._search.matches_of([by_key[key] if home is None else by_key[key][:-1] for key in scored])
-        return [
-            RankedMatch(match, each.score, each.covered) for match, each in zip(matches, scored.values(), strict=True)
-        ]
+        return [RankedMatch(match, each.score) for match, each in zip(matches, scored.values(), strict=True)]
 
     # The index
 
