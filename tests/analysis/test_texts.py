@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 from typing import Any
 
 import pytest
@@ -116,6 +117,54 @@ def test_plain_text_is_itself() -> None:
     assert searchable(Message("user", "As it is,\n  verbatim")) == "As it is,\n  verbatim"
     assert searchable(Message("user", PICTURE)) == ""
     assert searchable(Message("user", "word " * 300)) == "word " * 300
+
+
+TEXTS = {
+    "Chinese": "我们下周三要去杭州参观西湖然后坐高铁回上海" * 20,
+    "Japanese": "来週の水曜日に京都へ行って友達と一緒に紅葉を見る予定です" * 15,
+    "Thai": "พรุ่งนี้เราจะไปเที่ยวเชียงใหม่ด้วยกันกับครอบครัว" * 10,
+    "a path": "src/components/checkout/payment-methods/credit_card/" * 8,
+    "a path with capitals": "Sources/CheckoutKit/PaymentMethods/CreditCard/Views/" * 8,
+    "an address": "https://example.com/shop/garden/tools/shovels?page=12&sort=price&" * 6,
+    "a name in snake case": "the_quick_brown_fox_jumps_over_the_lazy_dog_" * 8,
+    "a name in kebab case": "release-2026-notes-for-the-harbour-museum-" * 8,
+    "constants": "MAX_RETRY_COUNT_2_FOR_UPLOADS_OF_LARGE_FILES_" * 8,
+    "camelCase": "getUserNameFromDatabaseOrCacheIfItIsThere" * 8,
+    "a list": "\n".join(["shovel", "rake", "Hose", "Bucket2"] * 20),
+    "digests": "\n".join(f"{number:040x}" for number in range(10**47, 10**47 + 9)),
+    "keys": "\n".join(["sk4Fz9QpLm2Xw8RtYb7Nc", "aB3dE5fG7hJ9kL1mN2pQ4"] * 10),
+    "ids": "\n".join(["3f2b8c1e-9d4a-4b6f-8a7e-0c5d1e2f3a4b"] * 9),
+    "digits": "31415926535897932384626433832795028841971693993751" * 6,
+    "laughter": "hahaha" * 60,
+    "a path, and a question": "src/components/checkout/" * 12 + "\nWhat is wrong here",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_long_text_without_spaces_is_text(name: str) -> None:
+    assert len(TEXTS[name]) > 256
+    assert searchable(Message("user", TEXTS[name])) == TEXTS[name]
+    assert TEXTS[name] in searchable(Message("user", [{"type": "text", "text": TEXTS[name]}]))
+
+
+NOISE = random.Random(1).randbytes(3000)
+ENCODED = {
+    "base64": base64.b64encode(NOISE).decode(),
+    "url-safe": base64.urlsafe_b64encode(NOISE).decode(),
+    "without padding": base64.b64encode(NOISE[:400]).decode().rstrip("="),
+    "in lines": base64.encodebytes(NOISE).decode(),
+    "in lines of Windows": base64.encodebytes(NOISE).decode().replace("\n", "\r\n"),
+    "of text": base64.b64encode(b"It was the best of times, it was the worst of times. " * 20).decode(),
+    "of JSON": base64.b64encode(b'{"id": 17, "name": "Zelda", "tags": ["a", "b"]}' * 20).decode(),
+    "hexadecimal": NOISE.hex(),
+    "HEXADECIMAL": NOISE.hex().upper(),
+    "address": f"data:image/png;base64,{base64.b64encode(NOISE).decode()}",
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_bytes_are_not_text(name: str) -> None:
+    assert searchable(Message("user", ENCODED[name])) == ""
 
 
 def test_names_of_sources() -> None:
