@@ -1,8 +1,9 @@
 """Opaque cursors: positions to page from.
 
-A cursor holds only a position, and a check that it belongs to the listing at hand; that of a message in progress also
-holds its revision, so that a tail can continue there. It carries no tenant, user or filter: those always come from the
-call, so that no cursor can widen what a caller sees. A foreign or damaged cursor is refused with a clear error.
+A cursor holds only a position, and a check that it belongs to the listing at hand: for a search, to the same query and
+filters. That of a message in progress also holds its revision, so that a tail can continue there. It carries no tenant,
+user or filter: those always come from the call, so that no cursor can widen what a caller sees. A foreign or damaged
+cursor is refused with a clear error.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hansard.errors import ValidationError
 from hansard.model import Conversation, ConversationSort, Message, Record, to_micros
 
 PREFIX = "cursor:"
+_SAME_SEARCH = "this search: pass the query, mode, match, order and filters of the page before"
 
 _Number = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 P = TypeVar("P", bound=Struct)
@@ -142,8 +144,17 @@ def of_search(home: str, micros: int, seq: int, conversation_id: str) -> str:
     return _write("s", home, micros, seq, conversation_id)
 
 
+def is_of_search(cursor: str, home: str) -> bool:
+    """Returns whether the cursor belongs to this search, of those that can be meant."""
+    try:
+        _read(cursor, "s", home, _SAME_SEARCH, _SearchPlace)
+    except ValidationError:
+        return False
+    return True
+
+
 def search_position(cursor: str, home: str) -> tuple[int, int, str]:
-    place = _read(cursor, "s", home, "this search", _SearchPlace)
+    place = _read(cursor, "s", home, _SAME_SEARCH, _SearchPlace)
     return place.micros, place.seq, place.id
 
 
@@ -152,4 +163,4 @@ def of_search_offset(home: str, offset: int) -> str:
 
 
 def search_offset(cursor: str, home: str) -> int:
-    return _read(cursor, "o", home, "this search", _Offset).offset
+    return _read(cursor, "o", home, _SAME_SEARCH, _Offset).offset

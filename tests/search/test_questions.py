@@ -74,6 +74,8 @@ class TestAuto:
         assert page.next_cursor is not None
         rest = store.search("lamp blue", match="auto", order="newest", limit=1, cursor=page.next_cursor)
         assert texts(rest) == ["red lamp"]
+        with pytest.raises(ValidationError, match="does not belong to this search"):
+            store.search("lamp blue", match="all", order="newest", limit=1, cursor=page.next_cursor)
 
     def test_pages(self, store: sync.Store) -> None:
         for number in range(7):
@@ -120,6 +122,15 @@ class TestTime:
         first = store.search(f"invoice {when}", time="auto", match="any", limit=3)
         assert first.next_cursor is not None
         second = store.search(f"invoice {when}", time="auto", match="any", limit=3, cursor=first.next_cursor)
+        assert len({hit.message.id for hit in [*first, *second]}) == 5
+
+    def test_pages_of_a_time_that_moves_with_the_clock(self, store: sync.Store) -> None:
+        spread(store, "a", *["an invoice"] * 5, start=datetime.now(UTC) - timedelta(days=1))
+        first = store.search("invoice of the last three days", time="auto", match="any", limit=3)
+        assert first.period is not None
+        second = store.search(
+            "invoice of the last three days", time="auto", match="any", limit=3, cursor=first.next_cursor
+        )
         assert len({hit.message.id for hit in [*first, *second]}) == 5
 
 

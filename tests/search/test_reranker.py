@@ -49,6 +49,26 @@ def test_pages_continue_the_same_ranking() -> None:
         assert paged == whole
 
 
+def test_it_is_asked_once_for_the_best_conversations_and_not_behind_its_candidates() -> None:
+    asked: list[int] = []
+
+    async def counted(query: str, passages: Sequence[str]) -> list[float]:
+        asked.append(len(passages))
+        return [float(len(passage)) for passage in passages]
+
+    with sync.connect("memory://", reranker=counted, limits=hansard.Limits(page=10)) as store:
+        store.append("c", [Message("user", text) for text in TEXTS])
+        for number in range(3):
+            store.append(f"d{number}", Message("user", "a word of " + "another kind " * 30))
+        assert len(store.search("word", group_by="conversation", limit=4)) == 4
+        assert asked == [reranker.CANDIDATES]
+        asked.clear()
+        cursor, pages = None, 0
+        while pages == 0 or cursor is not None:
+            cursor, pages = store.search("word", limit=10, token_cap=None, cursor=cursor).next_cursor, pages + 1
+        assert (pages, len(asked)) == (7, 5)
+
+
 def test_views_tools_and_both_modes_use_it() -> None:
     async def play() -> None:
         async with hansard.connect("memory://", embedder=Spelling(), reranker=longest_first) as store:

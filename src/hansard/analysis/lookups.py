@@ -37,6 +37,8 @@ class Lookup(Struct, frozen=True, gc=False):
     label: str | None = None
     rating: float | None = None
     """These two are for the Store, which filters what an index has found."""
+    is_timed: bool = False
+    """Its times were read from the query, relative to now: the next page has other ones."""
 
 
 class Match(Struct, frozen=True, gc=False):

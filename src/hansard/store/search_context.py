@@ -13,6 +13,7 @@ from hansard.contract.types import Context, MessageQuery
 from hansard.errors import ValidationError
 from hansard.limits import Limits
 from hansard.model import Message
+from hansard.search import reranker
 from hansard.search.hits import Hit, Hits, Passage
 from hansard.search.passages import with_passages
 from hansard.search.periods import Period, find_period
@@ -46,9 +47,8 @@ def narrowed(lookup: Lookup, text: str, context: Context, how: How, limits: Limi
         return None
     period, rest = found
     words = search_modes.lookup(rest, how, limits)
-    narrow = structs.replace(
-        lookup, query=words.query, neighbours=words.neighbours, since=period.since, until=period.until
-    )
+    times = {"since": period.since, "until": period.until, "is_timed": True}
+    narrow = structs.replace(lookup, query=words.query, neighbours=words.neighbours, **times)
     return (narrow, period) if narrow.query else None
 
 
@@ -88,7 +88,8 @@ async def best_conversations(
     how: How, view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None
 ) -> Hits:
     """Returns hits of the best conversations, those of each together."""
-    page = structs.replace(lookup, limit=max(lookup.limit, view.limits.page))
+    # So a reranker is asked once: further pages begin behind its candidates.
+    page = structs.replace(lookup, limit=max(lookup.limit, view.limits.page, reranker.CANDIDATES))
     found: dict[str, list[Hit]] = {}
     complete = True
     for _ in range(_PAGES):

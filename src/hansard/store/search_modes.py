@@ -7,7 +7,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import repeat
 from typing import Any, Literal, cast
 
@@ -31,7 +31,7 @@ from hansard.contract.backend import Capabilities, Indexed
 from hansard.contract.types import Context
 from hansard.errors import Unavailable, ValidationError
 from hansard.limits import Limits
-from hansard.model import Message
+from hansard.model import Message, to_micros
 from hansard.search import Hit, Hits, fusion, reranker, scan
 from hansard.store import checks, marks, nearest_messages, read_query
 from hansard.store.core import View
@@ -135,10 +135,11 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
 
 async def newest_as_needed(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the newest matches with all words; if there are none, those with any."""
-    hits = await newest(view, context, lookup, cursor, cap)
-    if hits:
-        return hits
-    return await newest(view, context, structs.replace(lookup, query=relaxed(lookup.query)), cursor, cap)
+    loose = structs.replace(lookup, query=relaxed(lookup.query))
+    if cursor is None:
+        return await newest(view, context, lookup, None, cap) or await newest(view, context, loose, None, cap)
+    is_loose = cursors.is_of_search(cursor, _cursor_scope("newest", loose))
+    return await newest(view, context, loose if is_loose else lookup, cursor, cap)
 
 
 def _after(lookup: Lookup, last: Match) -> str:
@@ -210,7 +211,8 @@ async def _page(
     complete: bool,
 ) -> Hits:
     skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
-    if view.reranker is not None:
+    # Behind the candidates its order is that of the ranking.
+    if view.reranker is not None and skipped < reranker.CANDIDATES:
         ranked = await reranker.reranked(view.reranker, lookup.query.text, ranked)
     rest = ranked[skipped:]
     taken = _capped([each for _, each in rest[: lookup.limit]], cap)
@@ -329,11 +331,15 @@ def estimate_tokens(text: str) -> int:
 
 
 def _cursor_scope(order: str, lookup: Lookup) -> str:
-    """Returns what a cursor belongs to."""
-    return _digest(order, lookup.query.text)
-
-
-@lru_cache(256)
-def _digest(order: str, text: str) -> str:
-    """Returns a digest of the query, which may hold characters that no encoding accepts."""
-    return hashlib.sha256(f"{order} {text}".encode("utf-8", "surrogatepass")).hexdigest()
+    """Returns what a cursor belongs to: a digest of the query, how its words match, and the filters."""
+    query = lookup.query
+    parts = (
+        *(order, query.text, len(query.groups), query.in_pieces, lookup.neighbours),
+        *(lookup.conversation_id, lookup.branch, lookup.all_branches, lookup.user_id, lookup.agent_id),
+        *(sorted(map(repr, lookup.metadata.items())), sorted(lookup.roles or ()), sorted(lookup.participant_ids or ())),
+        *(lookup.label, lookup.rating, lookup.is_timed),
+        *(to_micros(each) for each in (lookup.since, lookup.until) if each is not None and not lookup.is_timed),
+        *(lookup.since is None, lookup.until is None),
+    )
+    # It may hold characters that no encoding accepts.
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -22,6 +22,8 @@ from hansard.testing.contract.judged import CORPUS, QUERIES, RANKED
 from hansard.testing.processes import Writer
 from hansard.testing.targets import Driver, Mode, Target
 
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
 FUZZED = int(os.environ.get("HANSARD_FUZZED_QUERIES", "300"))
 """The number of random queries."""
 
@@ -256,7 +258,8 @@ class TestSearching(Contract):
         with pytest.raises(ValidationError):
             one.user("ann").search("word", user_id="ben")
         cursor = one.search("word", order="newest", limit=1).next_cursor
-        assert texts(one.user("ben").search("word", order="newest", cursor=cursor)) == []
+        with pytest.raises(ValidationError, match="does not belong to this search"):
+            one.user("ben").search("word", order="newest", cursor=cursor)
         # Scores depend only on messages that the view can read.
         before = [hit.score for hit in one.search("word OR ann")]
         say(store.tenant("two"), "more", *["ann word"] * 20)
@@ -396,6 +399,28 @@ class TestSearching(Contract):
         assert self._paged(store, order) == whole
         with pytest.raises(ValidationError, match="does not belong"):
             store.search("other", order=order, cursor=store.search("word", order=order, limit=1).next_cursor)
+
+    @pytest.mark.parametrize("order", ["newest", "relevance"])
+    def test_a_cursor_belongs_to_its_query_and_filters(self, store: Driver, order: SearchOrder) -> None:
+        say(store, "c", *["word and other"] * 5)
+        asked: dict[str, Any] = {"order": order, "roles": ["user"], "metadata": {}, "match": "all", "since": LONG_AGO}
+        cursor = store.search("word other", limit=1, **asked).next_cursor
+        assert cursor is not None
+        assert len(store.search("word other", limit=3, token_cap=None, cursor=cursor, **asked)) == 3
+        changes: list[dict[str, Any]] = [
+            *({"match": "any"}, {"match": "part"}, {"roles": None}, {"roles": ["user", "tool"]}, {"since": None}),
+            *(
+                {"until": LONG_AGO + timedelta(days=40_000)},
+                {"conversation_id": "c"},
+                {"user_id": "ann"},
+                {"agent_id": "a"},
+            ),
+            *({"metadata": {"a": 1}}, {"participant_ids": ["p"]}, {"all_branches": True}, {"label": "l"}),
+            *({"rating": 1.0}, {"order": "relevance" if order == "newest" else "newest"}),
+        ]
+        for change in changes:
+            with pytest.raises(ValidationError, match="pass the query, mode, match, order and filters of the page"):
+                store.search("word other", cursor=cursor, **asked | change)
 
     def _paged(self, store: Driver, order: SearchOrder) -> list[str]:
         seen: list[str] = []
