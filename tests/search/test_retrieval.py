@@ -165,8 +165,8 @@ def test_nor_on_a_larger_set() -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_nor_among_long_messages(shape: Shape) -> None:
     long = judgements.long(shape)
-    # One question of this set is 0.7 points.
-    assert_both_are_best(outcomes(long, models.installed("bge-small-en")), 100 / len(long.questions) + 0.1)
+    # Three questions: words alone find up to forty points less here, and must not pull the result down with them.
+    assert_both_are_best(outcomes(long, models.installed("bge-small-en")), 300 / len(long.questions) + 0.1)
 
 
 def assert_both_are_best(found: dict[str, Any], slack: float = 0.5) -> None:
