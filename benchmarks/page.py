@@ -257,7 +257,7 @@ _PAINT = """() => new Promise((done) => new PerformanceObserver((seen) => {
 def scrolled(url: str, stretches: int) -> dict[str, Any]:
     """Measures Chromium's memory while it scrolls up in the long conversation, and down again."""
     from playwright.sync_api import sync_playwright
-    from tests.servers import chromium
+    from tools import browser as chromium
 
     held = []
     with started("-m", "hansard.cli", "serve", url, "--port", "0") as (address, _), sync_playwright() as playwright:
