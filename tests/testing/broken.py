@@ -285,7 +285,7 @@ class MemoryIndex(MemoryBackend):
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
         found = (await self.search(context, lookup)).found
-        return Ranking([RankedMatch(match, 1.0, 1.0) for match in found])
+        return Ranking([RankedMatch(match, 1.0) for match in found])
 
 
 class SearchesEveryUser(MemoryIndex):
