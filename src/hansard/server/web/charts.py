@@ -79,9 +79,7 @@ def _named_days(bars: Sequence[Bar]) -> str:
 
 def _table(bars: Sequence[Bar], title: str, show: Callable[[float], str]) -> str:
     rows = "".join(
-        f'<tr><th scope="row">{escape(bar.label)}</th><td>{show(bar.value)}</td></tr>'
-        for bar in bars
-        if bar.value
+        f'<tr><th scope="row">{escape(bar.label)}</th><td>{show(bar.value)}</td></tr>' for bar in bars if bar.value
     )
     if not rows:
         return ""
