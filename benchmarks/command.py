@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--sizes", type=_sizes, default=(), metavar="N,N", help="the messages in the stores of `growth`, smallest first"
     )
-    add("--keep", action="store_true", help="keep the stores of `growth`; a run that was stopped goes on with them")
+    add("--keep", action="store_true", help="keep the stores of `growth`; the next run continues one that was stopped")
     add("--table", type=Path, metavar="FILE", help="only print the table of that result, as Markdown")
     add("--page", type=Path, metavar="PAGE", help="only write the page of all results that are kept")
     return parser
