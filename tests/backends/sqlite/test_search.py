@@ -18,7 +18,7 @@ from tests.wait import coming
 import hansard.sync
 from hansard.backends.schemes import open_backend
 from hansard.backends.shared.full_text import columns_of
-from hansard.backends.sqlite import SqliteBackend, check, engine, index, search
+from hansard.backends.sqlite import SqliteBackend, check, engine, index, read_cache, search
 from hansard.errors import FormatMismatch
 from hansard.model import Message
 from hansard.testing import Target
@@ -552,6 +552,18 @@ def test_more_messages_of_a_second_than_fit_are_found_in_order(tmp_path: Path) -
         newest = opened.search("word", order="newest", limit=3)
         assert [hit.message.created_at.year for hit in newest] == [2400, 2024, 2024]
         assert opened.check() == []
+
+
+def test_a_reader_that_has_seen_many_conversations_still_finds_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_cache, "_MOST", 4)
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        for number in range(8):
+            opened.append_message(f"c{number}", "user", f"heron group{number // 4}")
+        for words, orders in ((("group0", "heron"), "relevance"), (("group1", "heron"), "newest")):
+            order = cast(Literal["relevance", "newest"], orders)
+            assert [len(opened.search(word, order=order)) for word in words] == [4, 8]
 
 
 def test_late_pages_lose_nothing(tmp_path: Path) -> None:

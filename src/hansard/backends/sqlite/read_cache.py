@@ -95,14 +95,17 @@ class ReadConnection(sqlite3.Connection):
 
     def homes_of(self, pks: Iterable[int]) -> Mapping[int, ConversationBranch]:
         """Returns at least these conversations, read together, which is faster than one by one."""
-        missing = {pk for pk in pks if pk not in self._homes}
+        wanted = set(pks)
+        missing = wanted - self._homes.keys()
+        if missing and len(self._homes) >= _MOST:
+            self._homes.clear()
+            self.segments.clear()
+            missing = wanted  # those that were there are gone, too
         if missing:
             self._read_homes(missing)
         return self._homes
 
     def _read_homes(self, missing: set[int]) -> None:
-        _room(self._homes)
-        _room(self.segments)
         for pk, *columns, segment, path in self.execute(QUERIES["find_conversations_by_pk"], (str([*missing]),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
             branch = StoredBranch("", segment, rows.path_of(path, f"conversation {conversation.id!r}"))
