@@ -126,6 +126,7 @@ def test_a_line_of_words_is_one_paragraph() -> None:
         ),
         ("```strange\n<x>\n```", '<pre class="code"><code>&lt;x&gt;</code></pre>'),
         ("3~5天，6~8天", "<p>3~5天，6~8天</p>"),
+        ('A `td style="text-align: left"`', '<p>A <code>td style="text-align: left"</code></p>'),
         # HTML is text, around which Markdown is still Markdown.
         (
             "<note>\n**a** &lt; b\n</note>",

@@ -115,7 +115,7 @@ def plain(text: str) -> str:
 # Texts without links, formulas and HTML: most of them
 
 
-_LINKED = re.compile(r"[<\[$\x00-\x08\x0b-\x1f\ud800-\udfff\ufdd0]|://|&#").search
+_LINKED = re.compile(r"[<\[$\x00-\x08\x0b-\x1f\ud800-\udfff\ufdd0]|://|&#|&NewLine;|&Tab;|style=").search
 """Finds what may begin a link, a formula or HTML, and what the parser or the sanitizer would change."""
 _PRE = re.compile(r'<pre><code(?: class="language-([^"]*)")?>(.*?)</code></pre>\n', re.DOTALL)
 _BREAK = re.compile(
