@@ -14,10 +14,21 @@ from typing import Any
 import pytest
 from tests.importers import exports, more_exports
 
-from hansard import connect
+from hansard import Put, connect
 from hansard.errors import Unavailable
-from hansard.importers import ImportReport, importer_for, importer_named, importers, load, open_source
-from hansard.importers.load import Owner
+from hansard.importers import (
+    ForeignConversation,
+    ForeignMessage,
+    ImportReport,
+    importer_for,
+    importer_named,
+    importers,
+    load,
+    open_source,
+)
+from hansard.importers.load import Owner, _groups
+from hansard.importers.transcripts import Transcript, transcript_line
+from hansard.model import Message
 from hansard.store import Store
 from hansard.testing.faulty import Fault, faulty
 
@@ -427,6 +438,22 @@ async def test_a_plugin_is_found_by_its_entry_point(tmp_path: Path, monkeypatch:
             assert (report.source, report.messages) == ("birds", 1)
     finally:
         importers.cache_clear()
+
+
+async def test_conversations_are_held_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that an importer has read of them counts: also lines that are no messages, and records."""
+    monkeypatch.setitem(_groups.__globals__, "_GROUP_CHARACTERS", 100)  # the name of the module is also a function's
+    half = "x" * 60
+    line = Transcript([transcript_line(half.encode())])
+    read = [
+        [ForeignConversation(id=str(n), messages=[ForeignMessage(Message("user", half), None)]) for n in range(2)],
+        [ForeignConversation(id=str(n), messages=[], transcript=line) for n in range(2)],
+        [ForeignConversation(id=str(n), messages=[], records=[Put("notes", "k", {"v": half})]) for n in range(2)],
+    ]
+    for conversations in read:
+        groups = [len(group) async for group in _groups(conversations, 10)]
+        assert groups == [1, 1]
+    assert [len(group) async for group in _groups([*read[0][:1], ForeignConversation(id="9", messages=[])], 10)] == [2]
 
 
 async def test_conversations_stored_at_once_are_counted_one_by_one(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[lis
     async with aclosing(_each(conversations)) as each:
         async for conversation in each:
             count = len(conversation.messages)
-            size = sum([_characters(one.message.content) for one in conversation.messages])
+            size = _size(conversation)
             is_full = len(group) >= most or messages + count > _GROUP_MESSAGES or characters + size > _GROUP_CHARACTERS
             if group and (is_full or conversation.id in group):
                 yield [*group.values()]
@@ -126,9 +126,20 @@ async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[lis
         yield [*group.values()]
 
 
+def _size(conversation: ForeignConversation) -> int:
+    """About how much is held of a conversation: its messages, the lines of its file, and its records."""
+    lines = [] if conversation.transcript is None else conversation.transcript.lines
+    records = [*conversation.records, *conversation.user_records]
+    return (
+        sum([_characters(one.message.content) for one in conversation.messages])
+        + sum([len(line.before) + len(line.after or b"") for line in lines])
+        + sum([_characters(record.value) for record in records])
+    )
+
+
 def _characters(content: Any) -> int:
     """About how long a content is."""
-    if isinstance(content, str):
+    if isinstance(content, str | bytes):
         return len(content)
     parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     return sum(map(_characters, parts))
