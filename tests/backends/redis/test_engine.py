@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from hansard import Message, sync
 from hansard.analysis import Lookup, parse_query
 from hansard.backends.redis import RedisBackend, index, rows
 from hansard.backends.redis.connection import RedisConnection
+from hansard.backends.redis.scripts import INDEX
 from hansard.backends.redis.storage import RedisStorage
 from hansard.contract.types import Context
 
@@ -129,6 +130,83 @@ def test_a_late_indexer_leaves_nothing_of_what_is_gone(engine: str) -> None:
             nodes.ask_many = read  # type: ignore[method-assign]
             assert len([key for key in keys_of(engine) if ":terms:" in key]) == 1, "only that of the first message"
             assert [len(await store.search(word)) for word in ("secret", "draft", "final")] == [0, 0, 1]
+
+    asyncio.run(play())
+
+
+class LateScript:
+    """The script of the index, which waits until it is let go."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+        self.reached, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def run(self, *args: Any, **options: Any) -> Any:
+        self.patch.undo()  # other indexers are on time
+        self.reached.set()
+        await self.gate.wait()
+        return await INDEX.run(*args, **options)
+
+    async def start(self, search: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        self.patch.setattr(index, "INDEX", self)
+        task = asyncio.create_task(search)
+        await self.reached.wait()
+        return task
+
+
+def test_a_late_indexer_does_not_bring_back_an_owner(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            await store.append_message("c", "user", "tea", user_id="alice")
+            late = LateScript(monkeypatch)
+            search = await late.start(store.search("tea"))
+            await store.update_conversation("c", user_id="bob")
+            assert len(await store.user("bob").search("tea")) == 1
+            late.gate.set()
+            await search
+            assert len(await store.user("bob").search("tea")) == 1
+            assert len(await store.user("alice").search("tea")) == 0
+
+    asyncio.run(play())
+
+
+def test_check_finds_messages_that_are_indexed_for_another_user(engine: str) -> None:
+    with sync.connect(engine) as store:
+        store.append_message("c", "user", "tea", user_id="bob")
+        assert len(store.search("tea")) == 1
+        (entry,) = [key for key in keys_of(engine) if ":terms:" in key]
+        for owner, problems in (("alice", 1), ("bob", 0), (None, 1)):
+            tags = " ".join([index.tag("t", "default"), *([index.tag("u", owner)] if owner else [])])
+            redis_servers.shared_engine().client().hset(entry, "k", tags)
+            assert len(store.check()) == problems
+        list(store.admin.reindex())
+        assert store.check() == []
+
+
+def test_a_late_indexer_leaves_nothing_of_a_deleted_tenant(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            acme = store.tenant("acme")
+            await acme.append_message("c", "user", "secret")
+            late = LateScript(monkeypatch)
+            search = await late.start(acme.search("secret"))
+            await storage_of(store)._index.forget("acme")  # the last step of a deletion
+            late.gate.set()
+            await search
+            assert keys_of(engine) == []
+
+    asyncio.run(play())
+
+
+def test_a_conversation_leaves_the_index_of_a_tenant_that_was_deleted_meanwhile(engine: str) -> None:
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            acme = store.tenant("acme")
+            await acme.append_message("c", "user", "secret")
+            assert len(await acme.search("secret")) == 1
+            await storage_of(store)._index.forget("acme")
+            await acme.delete_conversation("c")
+            assert keys_of(engine) == []
 
     asyncio.run(play())
 

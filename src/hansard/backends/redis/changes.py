@@ -290,9 +290,8 @@ def _add_usage(batch: WriteBatch, usage: Iterable[UsageRow]) -> None:
 
 def _wipe(batch: WriteBatch, context: Context, before: StoredState, leaving: Removals) -> None:
     """Removes all messages and summaries. A blob that new messages refer to stays in use."""
-    keys, tenant = batch.keys, batch.tenant
-    entries = keys.index_entries(tenant, batch.id)
-    batch.index("unindex_all", keys.index_state(tenant), entries, batch.id, f"{batch.root}:ids")
+    entries = batch.keys.index_entries(batch.tenant, batch.id)
+    batch.index("unindex_all", entries, batch.id, f"{batch.root}:ids")
     for segment in sorted(rows.segments_of(before.state)):
         batch.do("UNLINK", f"messages:{segment}")
         batch.do("UNLINK", f"pinned:{segment}")

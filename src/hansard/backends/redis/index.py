@@ -3,7 +3,7 @@
 The engine indexes a hash for each message: its terms as tags, whom it belongs to, and its time. Appends do not wait for
 it: the messages without a hash, or with an outdated one, wait in a sorted set of their tenant, and a search puts them
 into the index first. A write that changes or removes a message deletes its hash in the same script. A hash is put only
-if its message is still as it was read, so an indexer that is late, or dies, leaves nothing of a message that is gone.
+if its message still waits as it was read, so an indexer that is late, or dies, leaves nothing that is outdated.
 
 A tenant has an index from its first search on. Then the field `version` of its state is set; a state without it, or
 with another one, means that messages may be missing, so the next search lets all of them wait.
@@ -241,18 +241,18 @@ class RedisIndex:
         version, count = await self._nodes.ask_many([(state, ("HGET", state, "version")), (queue, ("ZCARD", queue))])
         return int(count) if version == b"%d" % VERSION else None
 
-    async def missing(self, tenant: str, id: str, messages: Sequence[Placed]) -> int:
-        """Returns how many of these messages are neither in the index nor wait for it."""
+    async def missing(self, tenant: str, id: str, owner: str | None, messages: Sequence[Placed]) -> int:
+        """Returns how many of these messages neither wait for the index nor are in it as this user's."""
         if not self.is_there or await self.waiting(tenant) is None:
             return 0
         entries, queue = self._keys.index_entries(tenant, id), self._keys.unindexed(tenant)
         asks: list[tuple[str, tuple[Any, ...]]] = []
         for segment, message in messages:
             entry = f"{entries}:{segment}:{message.seq}"
-            asks += ((queue, ("ZSCORE", queue, f"{segment} {message.seq} {id}")), (entry, ("EXISTS", entry)))
+            asks += ((queue, ("ZSCORE", queue, f"{segment} {message.seq} {id}")), (entry, ("HGET", entry, "k")))
         found = await self._nodes.ask_many(asks)
         pairs = zip(found[::2], found[1::2], strict=True)
-        return sum(score is None and not is_there for score, is_there in pairs)
+        return sum(score is None and not _belongs(tags, owner) for score, tags in pairs)
 
     async def forget(self, tenant: str) -> None:
         """Removes what is left of a tenant whose conversations are gone."""
@@ -262,6 +262,14 @@ class RedisIndex:
 
 def _pairs(found: Sequence[bytes]) -> list[Waiting]:
     return list(zip(found[::2], found[1::2], strict=True))
+
+
+def _belongs(tags: bytes | None, owner: str | None) -> bool:
+    """Returns whether these are the tags of a message of this user."""
+    if tags is None:
+        return False
+    users = [each for each in tags.decode().split() if each.startswith("u")]
+    return users == ([] if owner is None else [tag("u", owner)])
 
 
 def _place(member: bytes) -> tuple[int, int, str]:

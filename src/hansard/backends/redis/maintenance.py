@@ -232,8 +232,8 @@ class RedisMaintenance:
             ),
             *await self._check_lists(context, where, entry),
         ]
-        if missing := await self._index.missing(context.tenant, id, messages):
-            what = f"{missing} messages are not in the search index, and do not wait for it: run `hansard reindex`"
+        if missing := await self._index.missing(context.tenant, id, entry.state.conversation.user_id, messages):
+            what = f"{missing} messages are not in the search index, or as another user's: run `hansard reindex`"
             problems.append(Problem(where, what))
         # Problems found while another process wrote prove nothing.
         again = await read.find_state(self._states, context, id) if problems else entry

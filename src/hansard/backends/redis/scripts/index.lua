@@ -1,4 +1,4 @@
--- Puts messages into the search index, if they are still as they were read (see index.py). Not for a cluster.
+-- Puts messages into the search index, if they still wait as they were read (see index.py). Not for a cluster.
 --
 -- KEYS: 1  the messages that wait for the index: a sorted set
 -- ARGV: for each message: its member of that set   its score   the key of its segment   its seq   the SHA-1 of its bytes
@@ -8,13 +8,16 @@
 local put, at = 0, 1
 while at <= #ARGV do
   local member, score, segment, seq, digest, entry, count = unpack(ARGV, at, at + 6)
-  local stored = redis.call('ZRANGEBYSCORE', segment, seq, seq)[1]
-  if stored and redis.sha1hex(stored) == digest then
-    redis.call('HSET', entry, unpack(ARGV, at + 7, at + 6 + tonumber(count)))
-    put = put + 1
+  -- Another score means that the message was changed, and waits again; none that it was indexed or removed since, maybe
+  -- with its tenant's index.
+  if redis.call('ZSCORE', KEYS[1], member) == score then
+    local stored = redis.call('ZRANGEBYSCORE', segment, seq, seq)[1]
+    if stored and redis.sha1hex(stored) == digest then
+      redis.call('HSET', entry, unpack(ARGV, at + 7, at + 6 + tonumber(count)))
+      put = put + 1
+    end
+    redis.call('ZREM', KEYS[1], member)
   end
-  -- Another score means that the message was changed, and waits again.
-  if redis.call('ZSCORE', KEYS[1], member) == score then redis.call('ZREM', KEYS[1], member) end
   at = at + 7 + tonumber(count)
 end
 return put

@@ -139,10 +139,9 @@ function operations.unindex(key, entries, conversation, ...)
   for _, place in ipairs({ ... }) do unindex(key, entries, conversation, place) end
 end
 
--- Removes all messages of a conversation from the index of a tenant, if it has one.
---                                        key: sorted set;   values: the index's state, entries, conversation, its ids' key
-function operations.unindex_all(key, state, entries, conversation, ids)
-  if redis.call('EXISTS', state) == 0 then return end
+-- Removes all messages of a conversation from the index. The tenant may have lost the state of its index since they were
+-- indexed.                               key: sorted set;   values: entries, conversation, its ids' key
+function operations.unindex_all(key, entries, conversation, ids)
   for _, place in ipairs(redis.call('HVALS', ids)) do unindex(key, entries, conversation, place) end
 end
 
