@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.backends.redis.conftest import StartServer
@@ -207,6 +207,53 @@ def test_a_conversation_leaves_the_index_of_a_tenant_that_was_deleted_meanwhile(
             await storage_of(store)._index.forget("acme")
             await acme.delete_conversation("c")
             assert keys_of(engine) == []
+
+    asyncio.run(play())
+
+
+def meanwhile(patch: pytest.MonkeyPatch, times: int, do: Callable[[], Awaitable[Any]]) -> None:
+    """Does something in each of the next searches, after what waits was indexed and before the engine is asked."""
+    prepare, left = index.RedisIndex.prepare, iter(range(times))
+
+    async def interrupted(self: index.RedisIndex, tenant: str) -> bytes | None:
+        replaced = await prepare(self, tenant)
+        if next(left, None) is not None:
+            await do()
+        return replaced
+
+    patch.setattr(index.RedisIndex, "prepare", interrupted)
+
+
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+def test_a_search_finds_a_message_that_is_changed_meanwhile(
+    engine: str, monkeypatch: pytest.MonkeyPatch, order: Literal["newest", "relevance"]
+) -> None:
+    texts_of_tea = iter(f"{number} tea" for number in range(100))
+
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+
+            async def flag() -> None:
+                await store.update_message("c", "m", pinned=True)
+
+            async def extend() -> None:
+                await store.update_message("c", "m", content="some tea and more")
+
+            async def replace() -> None:
+                await store.update_message("c", "m", content=next(texts_of_tea))
+
+            await store.append("c", [Message("user", "some tea", id="m")])
+            for change, times, expected in (
+                (flag, 9, (1, True)),
+                (extend, 9, (1, True)),
+                (replace, 2, (1, True)),
+                (replace, 9, (0, False)),
+                (flag, 0, (1, True)),
+            ):
+                with monkeypatch.context() as patch:
+                    meanwhile(patch, times, change)
+                    found = await store.search("tea", order=order)
+                assert (len(found), found.complete) == expected, (change, times)
 
     asyncio.run(play())
 

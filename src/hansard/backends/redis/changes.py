@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from hansard import codec
+from hansard.analysis import searchable
 from hansard.backends.redis import rows
 from hansard.backends.redis.batch import WriteBatch
 from hansard.backends.redis.keys import list_members, list_roots, pair_member
@@ -184,8 +185,10 @@ def _pin(batch: WriteBatch, segment: int, message: Message) -> None:
 
 def _update(batch: WriteBatch, update: Update) -> None:
     segment, message, before = update.segment, update.after, update.before
-    _unindex(batch, [(segment, before)])
-    _queue(batch, [f"{segment} {message.seq}"])
+    if _keeps_text(before, message):
+        _queue(batch, [f"{segment} {message.seq}"])
+    else:
+        _replace(batch, f"{segment} {message.seq}")
     body = update.draft.body if update.draft else _body(before)
     batch.do("ZREMRANGEBYSCORE", f"messages:{segment}", message.seq, message.seq)
     batch.do("ZADD", f"messages:{segment}", message.seq, rows.message_of(message, body))
@@ -223,6 +226,20 @@ def _change_summaries(batch: WriteBatch, changes: Changes, leaving: Removals) ->
 
 def _queue(batch: WriteBatch, places: Sequence[str]) -> None:
     batch.index("queue", batch.keys.index_state(batch.tenant), batch.id, batch.n, places=places)
+
+
+def _keeps_text(before: Message, after: Message) -> bool:
+    """Returns whether all that the index knows of a message is still true, as after each part of a stream.
+
+    Then searches that have begun may find it as it was; others let it be indexed first.
+    """
+    was, will_be = ((each.role, each.participant, each.created_at) for each in (before, after))
+    return was == will_be and searchable(after).startswith(searchable(before))
+
+
+def _replace(batch: WriteBatch, place: str) -> None:
+    state, entries = batch.keys.index_state(batch.tenant), batch.keys.index_entries(batch.tenant, batch.id)
+    batch.index("replace", state, entries, batch.id, batch.n, places=[place])
 
 
 def _unindex(batch: WriteBatch, messages: Iterable[Placed]) -> None:

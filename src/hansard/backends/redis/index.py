@@ -2,8 +2,9 @@
 
 The engine indexes a hash for each message: its terms as tags, whom it belongs to, and its time. Appends do not wait for
 it: the messages without a hash, or with an outdated one, wait in a sorted set of their tenant, and a search puts them
-into the index first. A write that changes or removes a message deletes its hash in the same script. A hash is put only
-if its message still waits as it was read, so an indexer that is late, or dies, leaves nothing that is outdated.
+into the index first. A write that replaces the text of a message, or removes it, deletes its hash in the same script. A
+hash is put only if its message still waits as it was read, so an indexer that is late, or dies, leaves nothing that is
+outdated.
 
 A tenant has an index from its first search on. Then the field `version` of its state is set; a state without it, or
 with another one, means that messages may be missing, so the next search lets all of them wait.
@@ -18,7 +19,7 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from hansard.analysis import GAP, VERSION, columns, searchable
 from hansard.backends.redis import listing, rows
@@ -42,6 +43,14 @@ _PAUSE = 0.02
 
 Waiting = tuple[bytes, bytes]
 """A message that waits, as the sorted set names it, and its score."""
+
+
+class _State(NamedTuple):
+    version: int | None
+    replaced: bytes | None
+    newest: list[Waiting]
+    """The last message that waits."""
+    engine: dict[bytes, Any]
 
 
 # Hashes
@@ -130,34 +139,43 @@ class RedisIndex:
 
     # Before a search
 
-    async def prepare(self, tenant: str) -> None:
-        """Returns when every message that is stored now is in the index."""
-        version, newest, engine = await self._state(tenant)
-        if version != VERSION:
+    async def prepare(self, tenant: str) -> bytes | None:
+        """Returns when every message that is stored now is in the index; the answer is that of `ask_replaced`."""
+        state = await self._state(tenant)
+        if state.version != VERSION:
             await self._queue_everything(tenant)
-            _, newest, _ = await self._state(tenant)
-        if newest:
-            await self._index_until(tenant, newest[0][1])
-        if engine.get(b"indexing") not in (0, b"0"):
+            state = await self._state(tenant)
+        if state.newest:
+            await self._index_until(tenant, state.newest[0][1])
+        if state.engine.get(b"indexing") not in (0, b"0"):
             await self._wait_for_engine()
+        return state.replaced
 
-    async def _state(self, tenant: str) -> tuple[int | None, list[Waiting], dict[bytes, Any]]:
-        """Returns the version of a tenant's index, the last message that waits, and the engine's state."""
+    def ask_replaced(self, tenant: str) -> tuple[str, tuple[Any, ...]]:
+        """Returns the command that reads how many messages have left the index to be indexed again.
+
+        If that changes during a search, the search may have missed one.
+        """
+        state = self._keys.index_state(tenant)
+        return state, ("HGET", state, "replaced")
+
+    async def _state(self, tenant: str) -> _State:
         keys = self._keys
         state, queue = keys.index_state(tenant), keys.unindexed(tenant)
         asks: list[tuple[str, tuple[Any, ...]]] = [
             (state, ("HGET", state, "version")),
+            self.ask_replaced(tenant),
             (queue, ("ZREVRANGE", queue, 0, 0, "WITHSCORES")),
         ]
         try:
-            version, newest, info = await self._nodes.ask_many([*asks, (state, ("FT.INFO", keys.index))])
+            version, replaced, newest, info = await self._nodes.ask_many([*asks, (state, ("FT.INFO", keys.index))])
         except Unavailable as error:
             if error.retryable:
                 raise
             await self._create()  # somebody has dropped it, or emptied the server
-            version, newest, info = await self._nodes.ask_many([*asks, (state, ("FT.INFO", keys.index))])
+            version, replaced, newest, info = await self._nodes.ask_many([*asks, (state, ("FT.INFO", keys.index))])
         known = int(version) if version is not None else None
-        return known, _pairs(newest), dict(zip(info[::2], info[1::2], strict=True))
+        return _State(known, replaced, _pairs(newest), dict(zip(info[::2], info[1::2], strict=True)))
 
     async def _wait_for_engine(self) -> None:
         give_up = time.monotonic() + _PATIENCE
@@ -232,7 +250,7 @@ class RedisIndex:
     async def rebuild(self, tenant: str) -> int:
         """Indexes all messages of a tenant again. Returns how many."""
         await self._queue_everything(tenant)
-        _, newest, _ = await self._state(tenant)
+        newest = (await self._state(tenant)).newest
         return await self._index_until(tenant, newest[0][1]) if newest else 0
 
     async def waiting(self, tenant: str) -> int | None:

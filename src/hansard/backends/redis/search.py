@@ -52,8 +52,8 @@ class RedisSearch:
             found = await searched.matches(newest[: lookup.limit])
             there = [each for each in found if each is not None]
             # A message that was found and is gone was removed meanwhile.
-            if len(there) == len(found) or attempt == _ATTEMPTS:
-                return Matches(there, len(newest) > lookup.limit)
+            if (len(there) == len(found) and searched.is_complete) or attempt == _ATTEMPTS:
+                return Matches(there, len(newest) > lookup.limit, searched.is_complete)
         raise AssertionError
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
@@ -66,8 +66,8 @@ class RedisSearch:
             found = await searched.matches([postings.entries[each.key] for each in best])
             pairs = zip(found, best, strict=True)
             there = [RankedMatch(match, each.score) for match, each in pairs if match is not None]
-            if len(there) == len(found) or attempt == _ATTEMPTS:
-                return Ranking(there)
+            if (len(there) == len(found) and searched.is_complete) or attempt == _ATTEMPTS:
+                return Ranking(there, searched.is_complete)
         raise AssertionError
 
 
@@ -82,13 +82,16 @@ class EngineSearch:
         self.lookup = lookup
         self._owner = context.user if lookup.user_id is None else lookup.user_id
         self._heads: dict[str, StoredState | None] = {}
+        self._replaced: bytes | None = None
+        self.is_complete = True
+        """False if a message may be missing, because its text was replaced meanwhile."""
         self._wanted = MessageQuery(
             roles=lookup.roles, participant_ids=lookup.participant_ids, since=lookup.since, until=lookup.until, limit=1
         )
 
     async def locate(self) -> bool:
         """Returns False if there is nothing to search."""
-        await self._index.prepare(self._context.tenant)
+        self._replaced = await self._index.prepare(self._context.tenant)
         id = self.lookup.conversation_id
         if id is None:
             return True
@@ -193,11 +196,11 @@ class EngineSearch:
     # Messages
 
     async def matches(self, entries: Sequence[IndexEntry]) -> list[Match | None]:
-        """Returns the messages of entries; None for one that is gone."""
+        """Returns the messages of entries, None for one that is gone; and finds out whether these are all."""
         runs = [(each.id, each.segment, each.seq, each.seq) for each in entries]
-        found = {
-            (message.conversation_id, segment, message.seq): message for segment, message in await self._read(runs)
-        }
+        placed, (replaced,) = await self._read(runs, self._index.ask_replaced(self._context.tenant))
+        self.is_complete = replaced == self._replaced
+        found = {(message.conversation_id, segment, message.seq): message for segment, message in placed}
         return [self._match(each, found.get(each.place)) for each in entries]
 
     def _match(self, entry: IndexEntry, message: Message | None) -> Match | None:
@@ -209,26 +212,31 @@ class EngineSearch:
         assert head is not None
         branch = head.state.branch(self.lookup.branch)
         segments = [segment] if self.lookup.all_branches else [each for each, _ in rules.segments(branch)]
-        found = await self._read([(id, each, first, last) for each in segments for first, last in runs])
+        found, _ = await self._read([(id, each, first, last) for each in segments for first, last in runs])
         return [
             (each, message)
             for each, message in found
             if self._covers((id, each, message.seq)) and rules.is_wanted(message, self._wanted)
         ]
 
-    async def _read(self, runs: Sequence[tuple[str, int, int, int]]) -> list[Placed]:
-        """Reads runs of messages: the conversation, the segment, and the first and the last seq."""
+    async def _read(
+        self, runs: Sequence[tuple[str, int, int, int]], *more: tuple[str, tuple[Any, ...]]
+    ) -> tuple[list[Placed], list[Any]]:
+        """Reads runs of messages: the conversation, the segment, and the first and the last seq.
+
+        Returns them, and the answers to more commands.
+        """
         roots = [
             f"{self._keys.conversation(self._context.tenant, id)}:messages:{segment}" for id, segment, _, _ in runs
         ]
         asks = [(key, ("ZRANGEBYSCORE", key, run[2], run[3])) for key, run in zip(roots, runs, strict=True)]
-        answers = await self._nodes.ask_many(asks)
+        answers = await self._nodes.ask_many([*asks, *more])
 
         def decode() -> list[Placed]:
-            pairs = zip(runs, answers, strict=True)
+            pairs = zip(runs, answers[: len(runs)], strict=True)
             return [(run[1], message) for run, data in pairs for message in rows.messages_of(data, run[0])]
 
-        return await run_in_thread(decode)
+        return await run_in_thread(decode), answers[len(runs) :]
 
 
 def _entry(row: Sequence[bytes]) -> IndexEntry:

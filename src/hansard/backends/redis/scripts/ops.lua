@@ -139,6 +139,16 @@ function operations.unindex(key, entries, conversation, ...)
   for _, place in ipairs({ ... }) do unindex(key, entries, conversation, place) end
 end
 
+-- Removes a message whose text is replaced from the index; it waits with its new text. The state counts them, for the
+-- searches that look for the message meanwhile.
+--                                        key: sorted set;   values: the index's state, entries, conversation, n, place
+function operations.replace(key, state, entries, conversation, n, place)
+  unindex(key, entries, conversation, place)
+  if redis.call('EXISTS', state) == 0 then return end
+  redis.call('ZADD', key, n, place .. ' ' .. conversation)
+  redis.call('HINCRBY', state, 'replaced', 1)
+end
+
 -- Removes all messages of a conversation from the index. The tenant may have lost the state of its index since they were
 -- indexed.                               key: sorted set;   values: entries, conversation, its ids' key
 function operations.unindex_all(key, entries, conversation, ids)
