@@ -21,9 +21,11 @@ from hansard import Message, sync
 from hansard.analysis import Lookup, parse_query
 from hansard.backends.redis import RedisBackend, index, rows
 from hansard.backends.redis.connection import RedisConnection
+from hansard.backends.redis.nodes import SingleServer
 from hansard.backends.redis.scripts import INDEX
 from hansard.backends.redis.storage import RedisStorage
 from hansard.contract.types import Context
+from hansard.errors import TimedOut
 
 TIME = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -389,3 +391,25 @@ def test_a_server_that_refuses_writes_is_still_opened_and_searched(start: StartS
         with sync.connect(primary.url) as full:
             assert full.capabilities.search == "index"
             assert texts(full.search("tea")) == ["tea"]
+        primary.client().execute_command("FT.DROPINDEX", "hansard:search")
+        with sync.connect(primary.url) as full:
+            assert full.capabilities.search == "scan", "the index cannot be made"
+            assert texts(full.search("tea")) == ["tea"]
+
+
+def test_a_server_that_does_not_answer_in_time_is_not_opened_without_its_engine(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = SingleServer.ask
+
+    async def late(self: SingleServer, key: str, command: Any, **options: Any) -> Any:
+        if command[0] == "FT.INFO":
+            raise TimedOut("the server did not answer in time")
+        return await real(self, key, command, **options)
+
+    monkeypatch.setattr(SingleServer, "ask", late)
+    with pytest.raises(TimedOut):
+        sync.connect(engine)
+    monkeypatch.undo()
+    with sync.connect(engine) as store:
+        assert store.capabilities.search == "index"

@@ -8,11 +8,15 @@ from hansard.errors import Corrupt, Denied, FormatMismatch, HansardError, Outcom
 
 # The driver removes the first word of a refusal and makes a class of it; if an older server lets a script report the
 # refusal, the word may be anywhere in the text.
-_REFUSALS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
+_Refusal = tuple[str, tuple[type[Exception], ...], str]
+_REFUSED_WRITES: tuple[_Refusal, ...] = (
     ("OOM", (exceptions.OutOfMemoryError,), "is out of memory (maxmemory): make room, or raise the limit"),
     ("READONLY", (exceptions.ReadOnlyError,), "is a replica that only reads: connect to the primary"),
     ("MISCONF", (), "cannot write to its disk, and refuses writes until it can"),
     ("NOREPLICAS", (), "has fewer replicas than min-replicas-to-write asks for"),
+)
+_REFUSALS: tuple[_Refusal, ...] = (
+    *_REFUSED_WRITES,
     ("LOADING", (exceptions.BusyLoadingError,), "is loading its data: try again in a moment"),
     ("MASTERDOWN", (exceptions.MasterDownError,), "is a replica that has lost its primary"),
     ("BUSY", (), "is busy running another script"),
@@ -40,12 +44,22 @@ def is_answer(error: Exception) -> bool:
     return isinstance(error, exceptions.ResponseError | exceptions.BusyLoadingError | exceptions.AuthenticationError)
 
 
+def refuses_writes(error: Unavailable) -> bool:
+    """Returns whether a server refused a write that it would refuse at any time in this state, but can be read."""
+    return any(_is_meant(error.__cause__, each) for each in _REFUSED_WRITES)
+
+
+def _is_meant(error: BaseException | None, refusal: _Refusal) -> bool:
+    word, kinds, _ = refusal
+    return isinstance(error, kinds) or word in str(error)
+
+
 def _refused(error: Exception, where: str) -> HansardError:
     """Translates a refusal: the server answered, and has not run the command."""
     text = str(error)
-    for word, kinds, meaning in _REFUSALS:
-        if isinstance(error, kinds) or word in text:
-            return Unavailable(f"{where} {meaning} ({text})", outcome="not_applied")
+    for each in _REFUSALS:
+        if _is_meant(error, each):
+            return Unavailable(f"{where} {each[2]} ({text})", outcome="not_applied")
     if "WRONGTYPE" in text:
         return Corrupt(f"{where} holds a value of another type than Hansard writes ({text})", where=where)
     if "unknown command" in text.lower():

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from hansard.analysis import GAP, VERSION, columns, searchable
 from hansard.backends.redis import listing, rows
 from hansard.backends.redis.batch import Operations
+from hansard.backends.redis.errors import refuses_writes
 from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import INDEX
@@ -119,14 +120,19 @@ class RedisIndex:
             return  # no engine, or not for us
         except Unavailable as error:
             # Only database 0 can have an index; and a server that refuses writes can still be read.
-            _log.info("searches scan the messages: %s", error)
+            if error.retryable and not refuses_writes(error):
+                raise
+            level = logging.WARNING if error.retryable else logging.INFO
+            _log.log(level, "searches scan the messages until the store is opened again: %s", error)
             return
         self.is_there = True
 
     async def _find_or_create(self) -> None:
         try:
             await self._nodes.ask(self._keys.all, ("FT.INFO", self._keys.index), write=False)
-        except Unavailable:
+        except Unavailable as error:
+            if error.retryable:
+                raise
             await self._create()
 
     async def _create(self) -> None:
