@@ -230,7 +230,9 @@ class _BucketBlobs:
             match name.split("/"):
                 case [owner, sha256] if len(sha256) == _DIGEST_LENGTH and at <= before:
                     by_tenant.setdefault(unquote(owner), []).append(sha256)
-                case [owner, folder, sha256, _] if folder == _REMOVED and at <= datetime.now(UTC) - _GRACE:
+                case [owner, folder, sha256, _] if (
+                    folder == _REMOVED and len(sha256) == _DIGEST_LENGTH and at <= datetime.now(UTC) - _GRACE
+                ):
                     await self._end_removal(Context(unquote(owner), datetime.now(UTC)), {sha256: name})
         for owner, digests in by_tenant.items():
             for start in range(0, len(digests), _AT_ONCE):

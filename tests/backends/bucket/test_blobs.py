@@ -232,19 +232,20 @@ def test_each_tenant_has_a_folder(tenant: str, bucket: Prefixes, tmp_path: Path)
         assert objects(folder) == []
 
 
+@pytest.mark.parametrize("longer", ["inner", "inner/removed"])
 def test_a_purge_leaves_the_objects_of_a_store_with_a_longer_prefix(
-    bucket: Prefixes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    longer: str, bucket: Prefixes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_blobs, "_GRACE", timedelta())
     where, folder = bucket.new()
     path, _, query = where.partition("?")
     with (
         sync.connect(f"sqlite:///{tmp_path}/outer.db", blobs=where) as outer,
-        sync.connect(f"sqlite:///{tmp_path}/inner.db", blobs=f"{path}/inner?{query}") as inner,
+        sync.connect(f"sqlite:///{tmp_path}/inner.db", blobs=f"{path}/{longer}?{query}") as inner,
     ):
         inner.append_message("c", "user", IMAGE)
         outer.purge()
-        assert objects(folder) == [f"inner/default/{SHA256}"]
+        assert objects(folder) == [f"{longer}/default/{SHA256}"]
         assert inner.get_messages("c")[0].content == IMAGE
 
 
