@@ -172,6 +172,26 @@ def test_a_late_indexer_does_not_bring_back_an_owner(engine: str, monkeypatch: p
     asyncio.run(play())
 
 
+def test_an_indexer_finds_a_message_that_is_changed_before_it_was_indexed(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            for id in ("owner", "flag"):
+                await store.append(id, [Message("user", f"{id} tea", id=id)])
+                late = LateScript(monkeypatch)
+                searching = await late.start(store.search(id))
+                if id == "owner":
+                    await store.update_conversation(id, user_id="bob")
+                else:
+                    await store.update_message(id, id, pinned=True)
+                late.gate.set()
+                found = await searching
+                assert (len(found), found.complete) == (1, True), id
+
+    asyncio.run(play())
+
+
 def test_check_finds_messages_that_are_indexed_for_another_user(engine: str) -> None:
     with sync.connect(engine) as store:
         store.append_message("c", "user", "tea", user_id="bob")

@@ -244,7 +244,8 @@ class RedisIndex:
             return made
 
         # Like a read: it may be repeated if the connection is lost.
-        await INDEX.run(self._nodes, [keys.unindexed(tenant)], await run_in_thread(values), write=False)
+        names = [keys.unindexed(tenant), keys.index_state(tenant)]
+        await INDEX.run(self._nodes, names, await run_in_thread(values), write=False)
         return count
 
     # All tenants
