@@ -19,13 +19,13 @@ from tests.wait import PATIENCE, until
 import hansard
 from hansard import Message, sync
 from hansard.analysis import Lookup, parse_query
-from hansard.backends.redis import RedisBackend, index, rows
+from hansard.backends.redis import RedisBackend, index, rows, search
 from hansard.backends.redis.connection import RedisConnection
 from hansard.backends.redis.nodes import SingleServer
 from hansard.backends.redis.scripts import INDEX
 from hansard.backends.redis.storage import RedisStorage
 from hansard.contract.types import Context
-from hansard.errors import TimedOut
+from hansard.errors import TimedOut, Unavailable
 
 TIME = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -360,6 +360,72 @@ def test_messages_of_one_time_are_all_found_in_order(engine: str) -> None:
         assert found == [f"{n:03}" for n in expected]
         after = store.search("tea", order="newest", since=far + timedelta(microseconds=2), limit=10)
         assert [hit.message.id for hit in after] == ["260", "262"]
+
+
+def cursors_of(url: str) -> int:
+    """Returns how many cursors the engine keeps for searches."""
+    info = redis_servers.shared_engine().client().execute_command("FT.INFO", f"{url.rpartition('=')[2]}:search")
+    return int(info[b"cursor_stats"][b"index_total"])
+
+
+def test_many_searches_at_once_share_the_cursors_of_the_engine(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_COUNT", 2)
+
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            await store.append("c", [Message("user", f"tea {number}") for number in range(9)])
+            found = await asyncio.gather(*(store.search("tea") for _ in range(200)))
+            assert {len(each) for each in found} == {9}
+            assert cursors_of(engine) == 0
+
+    asyncio.run(play())
+
+
+def test_a_cancelled_search_leaves_no_cursor(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_COUNT", 2)
+    real = SingleServer.ask
+
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            await store.append("c", [Message("user", f"tea {number}") for number in range(9)])
+            assert len(await store.search("tea")) == 9
+            for name in ("FT.AGGREGATE", "FT.CURSOR"):
+                reached = asyncio.Event()
+
+                async def slow(
+                    self: SingleServer, key: str, command: Any, name: str = name, reached: Any = reached, **options: Any
+                ) -> Any:
+                    if command[0] == name:
+                        reached.set()
+                        await asyncio.sleep(0)
+                    return await real(self, key, command, **options)
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(SingleServer, "ask", slow)
+                    task = asyncio.create_task(store.search("tea"))
+                    await reached.wait()
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                assert cursors_of(engine) == 0, name
+
+    asyncio.run(play())
+
+
+def test_a_search_without_a_cursor_may_be_repeated(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_COUNT", 2)
+    with sync.connect(engine) as store:
+        store.append("c", [Message("user", f"tea {number}") for number in range(9)])
+        assert len(store.search("tea")) == 9
+        client, name = redis_servers.shared_engine().client(), f"{engine.rpartition('=')[2]}:search"
+        walk = ("FT.AGGREGATE", name, "*", "WITHCURSOR", "COUNT", 1)
+        cursors = [client.execute_command(*walk)[1] for _ in range(128)]
+        with pytest.raises(Unavailable, match="search-index-cursor-limit") as caught:
+            store.search("tea")
+        assert caught.value.retryable
+        for cursor in cursors:
+            client.execute_command("FT.CURSOR", "DEL", name, cursor)
+        assert len(store.search("tea")) == 9
 
 
 def test_appends_stay_one_trip_and_a_search_takes_few(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,11 @@ _REFUSALS: tuple[_Refusal, ...] = (
     ("BUSY", (), "is busy running another script"),
     ("CLUSTERDOWN", (exceptions.ClusterDownError,), "is a cluster that does not serve all its slots"),
     ("TRYAGAIN", (exceptions.TryAgainError,), "is moving these keys to another node: try again in a moment"),
+    (
+        "Too many cursors",
+        (),
+        "has no cursor to spare for a search: try again in a moment, or raise search-index-cursor-limit",
+    ),
     ("max number of clients", (), "has no connection to spare (maxclients)"),
 )
 _DENIED = (exceptions.AuthenticationError, exceptions.NoPermissionError)

@@ -6,7 +6,9 @@ expiry, agent, metadata) their heads tell.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
@@ -22,6 +24,7 @@ from hansard.backends.redis.rows import StoredState
 from hansard.backends.shared.postings import EntryPostings, IndexEntry, Place
 from hansard.contract.storage import Placed
 from hansard.contract.types import Context, MessageQuery
+from hansard.errors import HansardError
 from hansard.executor import run_in_thread
 from hansard.model import Message, to_micros
 
@@ -30,6 +33,8 @@ _COUNT = 1000
 """Entries of one answer, if all are read."""
 _IDLE = 60_000
 """Milliseconds that the engine keeps the rest for us."""
+_CURSORS = 32
+"""Of a process at a time. The engine has 128 for an index, unless it is configured otherwise."""
 _ATTEMPTS = 3
 _FIELDS = ("id", "segment", "seq", "created", "length")
 _WITH_TERMS = (*_FIELDS, "words", "more")
@@ -42,6 +47,7 @@ class RedisSearch:
         self.nodes = nodes
         self.keys = keys
         self.index = index
+        self.cursors = asyncio.Semaphore(_CURSORS)
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -78,6 +84,7 @@ class EngineSearch:
         self._nodes = store.nodes
         self._keys = store.keys
         self._index = store.index
+        self._cursors = store.cursors
         self._context = context
         self.lookup = lookup
         self._owner = context.user if lookup.user_id is None else lookup.user_id
@@ -147,13 +154,26 @@ class EngineSearch:
         fields = [f"@{name}" for name in (_WITH_TERMS if terms else _FIELDS)]
         text, *rest = query.between(low, high)
         options = ("LOAD", len(fields), *fields, "TIMEOUT", 0, "WITHCURSOR", "COUNT", _COUNT, "MAXIDLE", _IDLE)
-        answer, cursor = await self._ask("FT.AGGREGATE", text, *options, *rest)
-        found = [_entry(row) for row in answer[1:] if row]
-        while cursor:
-            command = ("FT.CURSOR", "READ", self._keys.index, cursor, "COUNT", _COUNT)
-            answer, cursor = await self._nodes.ask(self._keys.all, command, write=False)
-            found += [_entry(row) for row in answer[1:] if row]
+        async with self._cursors:
+            answer, cursor = await self._walk("FT.AGGREGATE", self._keys.index, text, *options, *rest)
+            found = [_entry(row) for row in answer[1:] if row]
+            while cursor:
+                answer, cursor = await self._walk("FT.CURSOR", "READ", self._keys.index, cursor, "COUNT", _COUNT)
+                found += [_entry(row) for row in answer[1:] if row]
         return found
+
+    async def _walk(self, *command: Any) -> Any:
+        """Returns rows and the cursor of the rest. A cancelled search waits for it, to remove the cursor."""
+        asked = asyncio.create_task(self._nodes.ask(self._keys.all, command, write=False))
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            with suppress(HansardError):  # then the engine removes it when it was idle for long enough
+                _, cursor = await asked
+                if cursor:
+                    remove = ("FT.CURSOR", "DEL", self._keys.index, cursor)
+                    await self._nodes.ask(self._keys.all, remove, write=False)
+            raise
 
     async def _ask(self, command: str, *values: Any) -> Any:
         return await self._nodes.ask(self._keys.all, (command, self._keys.index, *values), write=False)
