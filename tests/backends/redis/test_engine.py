@@ -428,6 +428,19 @@ def test_a_search_without_a_cursor_may_be_repeated(engine: str, monkeypatch: pyt
         assert len(store.search("tea")) == 9
 
 
+def test_a_ranking_compares_so_many_messages_and_says_so(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_COUNT", 2)
+    with sync.connect(engine) as store:
+        store.append("c", [Message("user", f"some tea {number}") for number in range(9)])
+        for most, expected in ((9, (9, True)), (8, (8, False)), (3, (3, False))):
+            monkeypatch.setattr(search, "_MOST_RANKED", most)
+            for query in ("tea", "some tea"):
+                found = store.search(query, order="relevance")
+                assert (len(found), found.complete) == expected, (query, most)
+            assert cursors_of(engine) == 0
+        assert store.search("tea", order="newest").complete
+
+
 def test_appends_stay_one_trip_and_a_search_takes_few(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trips: list[int] = []
     exchange = RedisConnection._send

@@ -35,6 +35,8 @@ _IDLE = 60_000
 """Milliseconds that the engine keeps the rest for us."""
 _CURSORS = 32
 """Of a process at a time. The engine has 128 for an index, unless it is configured otherwise."""
+_MOST_RANKED = 100_000
+"""Entries that a ranking compares for each word."""
 _ATTEMPTS = 3
 _FIELDS = ("id", "segment", "seq", "created", "length")
 _WITH_TERMS = (*_FIELDS, "words", "more")
@@ -73,7 +75,7 @@ class RedisSearch:
             pairs = zip(found, best, strict=True)
             there = [RankedMatch(match, each.score) for match, each in pairs if match is not None]
             if (len(there) == len(found) and searched.is_complete) or attempt == _ATTEMPTS:
-                return Ranking(there, searched.is_complete)
+                return Ranking(there, searched.is_complete and not searched.is_crowded)
         raise AssertionError
 
 
@@ -92,6 +94,8 @@ class EngineSearch:
         self._replaced: bytes | None = None
         self.is_complete = True
         """False if a message may be missing, because its text was replaced meanwhile."""
+        self.is_crowded = False
+        """True if there are more entries than a ranking compares."""
         self._wanted = MessageQuery(
             roles=lookup.roles, participant_ids=lookup.participant_ids, since=lookup.since, until=lookup.until, limit=1
         )
@@ -134,14 +138,14 @@ class EngineSearch:
 
     async def having(self, clause: Clause) -> list[IndexEntry]:
         query = EngineQuery(self.lookup, self._context.tenant, self._owner, clause)
-        found = await self._read_all(query, "-inf", "inf", terms=not query.is_exact)
+        found = await self._read_all(query, "-inf", "inf", terms=not query.is_exact, most=_MOST_RANKED)
         if not query.is_exact:
             found = await run_in_thread(_with_clause, found, clause)
         return await self._covered(found, query)
 
     async def all(self) -> list[IndexEntry]:
         query = EngineQuery(self.lookup, self._context.tenant, self._owner)
-        return await self._covered(await self._read_all(query, "-inf", "inf", terms=True), query)
+        return await self._covered(await self._read_all(query, "-inf", "inf", terms=True, most=_MOST_RANKED), query)
 
     async def _page(self, query: EngineQuery, high: str) -> list[IndexEntry]:
         fields = _FIELDS if query.is_exact else _WITH_TERMS
@@ -150,17 +154,23 @@ class EngineSearch:
         answer = await self._ask("FT.SEARCH", text, *options, *rest)
         return [_entry(row) for row in answer[2::2] if row]
 
-    async def _read_all(self, query: EngineQuery, low: str, high: str, *, terms: bool) -> list[IndexEntry]:
+    async def _read_all(
+        self, query: EngineQuery, low: str, high: str, *, terms: bool, most: int | None = None
+    ) -> list[IndexEntry]:
         fields = [f"@{name}" for name in (_WITH_TERMS if terms else _FIELDS)]
         text, *rest = query.between(low, high)
         options = ("LOAD", len(fields), *fields, "TIMEOUT", 0, "WITHCURSOR", "COUNT", _COUNT, "MAXIDLE", _IDLE)
         async with self._cursors:
             answer, cursor = await self._walk("FT.AGGREGATE", self._keys.index, text, *options, *rest)
             found = [_entry(row) for row in answer[1:] if row]
-            while cursor:
+            while cursor and (most is None or len(found) <= most):
                 answer, cursor = await self._walk("FT.CURSOR", "READ", self._keys.index, cursor, "COUNT", _COUNT)
                 found += [_entry(row) for row in answer[1:] if row]
-        return found
+            if cursor:
+                await self._remove(cursor)
+        if most is not None and len(found) > most:
+            self.is_crowded = True
+        return found[:most]
 
     async def _walk(self, *command: Any) -> Any:
         """Returns rows and the cursor of the rest. A cancelled search waits for it, to remove the cursor."""
@@ -171,9 +181,11 @@ class EngineSearch:
             with suppress(HansardError):  # then the engine removes it when it was idle for long enough
                 _, cursor = await asked
                 if cursor:
-                    remove = ("FT.CURSOR", "DEL", self._keys.index, cursor)
-                    await self._nodes.ask(self._keys.all, remove, write=False)
+                    await self._remove(cursor)
             raise
+
+    async def _remove(self, cursor: int) -> None:
+        await self._nodes.ask(self._keys.all, ("FT.CURSOR", "DEL", self._keys.index, cursor), write=False)
 
     async def _ask(self, command: str, *values: Any) -> Any:
         return await self._nodes.ask(self._keys.all, (command, self._keys.index, *values), write=False)
