@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import socket
 import sqlite3
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +18,13 @@ import pytest
 from tests.importers import exports, more_exports
 from tests.importers.test_frameworks import langgraph_file
 from tests.server.kit import Served, serving
+from tests.server.test_http import connect
 from tests.server.test_rest import ok, problem
 from tests.wait import PATIENCE, until
 
 from hansard.server.key_file import KeyFile
 from hansard.server.settings import Settings
+from hansard.server.upload_slots import UploadSlots
 
 BYTES = {"content-type": "application/octet-stream"}
 
@@ -139,6 +143,51 @@ def test_an_upload_that_waits_takes_no_disk(tmp_path: Path, monkeypatch: pytest.
         assert [path.name for path in (tmp_path / "uploads").glob("*/*")] == ["first.zip"]
         may_end.set()
         assert [ok(each.result(PATIENCE))["messages"] for each in (first, second)] == [11, 0]
+
+
+def test_a_file_that_arrives_too_slowly_is_refused() -> None:
+    ended = threading.Event()
+
+    def drip(wire: socket.socket) -> None:
+        until_given_up = time.monotonic() + PATIENCE
+        while not ended.wait(0.05) and time.monotonic() < until_given_up:
+            wire.sendall(b" ")
+
+    with serving(settings=Settings(body_seconds=2)) as api, connect(api) as wire, ThreadPoolExecutor(1) as thread:
+        wire.sendall(b"POST /api/v1/import/x.jsonl HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n")
+        wire.sendall(b"Content-Type: application/octet-stream\r\n\r\n")
+        sending = thread.submit(drip, wire)
+        try:
+            answer = wire.recv(65536)
+        finally:
+            ended.set()
+        sending.result(PATIENCE)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"the file arrives too slowly: at least 10,000 bytes a second" in answer
+
+
+def test_the_uploads_of_a_tenant_do_not_stop_those_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansard.server.app.UploadSlots", lambda most, of_tenant, _: UploadSlots(most, of_tenant, 0.2))
+    row = b'{"role":"user","content":"Hello"}\n'
+    may_end = threading.Event()
+
+    def slowly() -> Iterator[bytes]:
+        yield row
+        may_end.wait(PATIENCE)
+
+    with serving() as api, ThreadPoolExecutor(2) as threads:
+        names = ("1.jsonl", "2.jsonl")
+        slow = [threads.submit(api.post, f"/import/{name}", content=slowly(), headers=BYTES) for name in names]
+        try:
+            until(lambda: len([*(tmp_path / "uploads").glob("*/*")]) == 2)
+            assert ok(upload(api, row, "a.jsonl", {"hansard-tenant": "acme"}))["messages"] == 1
+            refused = upload(api, row, "3.jsonl")
+            assert "too many uploads" in problem(refused, 429, "rate_limited")["detail"]
+            assert refused.headers["retry-after"] == "10"
+        finally:
+            may_end.set()
+        assert [ok(each.result(PATIENCE))["messages"] for each in slow] == [1, 1]
+        assert ok(upload(api, row, "3.jsonl"))["messages"] == 1
 
 
 def test_a_view_that_never_ends_is_stopped(api: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

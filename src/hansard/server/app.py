@@ -51,6 +51,7 @@ from hansard.server.shares import SharePages
 from hansard.server.store_keys import StoreKeys
 from hansard.server.tail import Shutdown
 from hansard.server.tail_endpoint import WebSocketTail
+from hansard.server.upload_slots import UploadSlots
 from hansard.server.web.app import Site
 from hansard.server.web.chat import PageModel
 from hansard.server.worker_metrics import SharedCounters
@@ -70,6 +71,8 @@ _OTHERS = {"/healthz", "/readyz", "/metrics", "/mcp", _OPENAPI, _API_DOCS}
 
 _UPLOADS = 8
 """Uploads that a process receives at the same time. They may take this many times `max_upload_bytes` of its disk."""
+_UPLOADS_OF_TENANT = 2
+"""Those of one tenant, so that its slow uploads do not stop those of others."""
 _IMPORTS = 2
 """Received files that a process reads at the same time."""
 
@@ -190,7 +193,7 @@ def create_app(
         body_deadlines=Deadlines(settings.body_seconds),
         handler_deadlines=Deadlines(settings.request_seconds),
         relay_sessions=relay_sessions,
-        uploads=asyncio.Semaphore(_UPLOADS),
+        uploads=UploadSlots(_UPLOADS, _UPLOADS_OF_TENANT, settings.body_seconds),
         imports=asyncio.Semaphore(_IMPORTS),
         summarizers={"extractive": ExtractiveSummarizer(), **(summarizers or {})},
     )

@@ -14,6 +14,7 @@ from hansard.server.deadlines import Deadlines
 from hansard.server.relay_sessions import RelaySessions
 from hansard.server.settings import Settings
 from hansard.server.tail import Shutdown
+from hansard.server.upload_slots import UploadSlots
 from hansard.store import Store
 
 
@@ -37,7 +38,7 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     handler_deadlines: Deadlines
     """Limits how long a handler may take."""
     relay_sessions: RelaySessions
-    uploads: asyncio.Semaphore
+    uploads: UploadSlots
     """Uploads of other programs' files that are received at the same time, each in a temporary file."""
     imports: asyncio.Semaphore
     """Received files that are read at the same time."""

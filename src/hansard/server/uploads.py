@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
-from hansard.errors import QuotaExceeded, ValidationError
+from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.importers import Importer, ImportReport, ImportSource, importer_for, importer_named, load, open_source
 from hansard.importers.load import Owner
 from hansard.importers.registry import parsed_map
@@ -27,6 +28,8 @@ from hansard.server.request import Request
 
 T = TypeVar("T")
 _DONE = object()
+_LEAST_RATE = 10_000
+"""Bytes that an upload must send in a second, on average, after its first `body_seconds`."""
 
 
 class ImportFileQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +47,7 @@ async def received(request: Request[Any, Any], name: str) -> AsyncIterator[Path]
     """Receives the body into a temporary file of that name, which is removed afterwards."""
     _check_name(name)
     # The body of an upload that has to wait here is not read: it takes no space on our disk.
-    async with request.context.uploads:
+    async with request.context.uploads.slot(request.store.tenant_id):
         with TemporaryDirectory(prefix="hansard-upload-") as folder:
             path = Path(folder) / name
             await _receive(request, path)
@@ -65,14 +68,21 @@ def _check_name(name: str) -> None:
 
 async def _receive(request: Request[Any, Any], path: Path) -> None:
     most = request.context.settings.max_upload_bytes
-    size = 0
+    size, began = 0, monotonic()
     with path.open("wb") as file:
         async for piece in request.stream.chunks():
             size += len(piece)
             if size > most:
                 text = f"the file is larger than {most:,} bytes"
                 raise HttpError(413, QuotaExceeded(text, limit=most, value=size))
+            _check_rate(size, monotonic() - began - request.context.settings.body_seconds)
             file.write(piece)
+
+
+def _check_rate(size: int, seconds: float) -> None:
+    if size < seconds * _LEAST_RATE:
+        text = f"the file arrives too slowly: at least {_LEAST_RATE:,} bytes a second are needed"
+        raise HttpError(408, TimedOut(text))
 
 
 async def imported(request: Request[Any, Any], path: Path, query: ImportFileQuery) -> ImportReport:
