@@ -338,6 +338,14 @@ def test_an_unchanged_page_is_not_rendered_again(site: Site) -> None:
         assert len(markup.html_cache) == known > 0
 
 
+def test_an_answer_with_a_secret_is_not_cached(site: Site) -> None:
+    site.store.append("c", [Message("user", "Where is my parcel?")])
+    page = site.get("/c/c/access")
+    known = len(markup.html_cache)
+    assert page.send("/shares/add", expires="day").tree.one("a", "secret")["href"]
+    assert len(markup.html_cache) == known
+
+
 def test_a_changed_page_is_rendered_again(site: Site) -> None:
     stored = site.store.append("c", [Message("user", "Where is my parcel?")], title="Parcels").messages[0]
     assert site.get("/c/c").tree.one("title").words == "Parcels · Hansard"

@@ -205,8 +205,13 @@ class PageRequest(Request[Q, F]):
         }
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> HttpResponse:
-        """Renders a whole page: the blocks of its template inside the frame. The same values are rendered once."""
+        """Renders a whole page: the blocks of its template inside the frame. The same values are rendered once.
+
+        The answer to a form may show a secret, such as a new key: it is not cached.
+        """
         around = self._around()
+        if self.method == "POST":
+            return self._response(self._page(template, around, values), status)
         page = markup.cached((template, around, values), lambda: self._page(template, around, values))
         return self._response(page, status)
 
