@@ -45,7 +45,6 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self._idle_since = None
         self._read_size = len(data)
         super().data_received(data)
         if self._head_since is not None:
@@ -65,6 +64,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._idle_since = None
         self._head_since, self._head_size = self.loop.time(), 0
 
     def on_headers_complete(self) -> None:
@@ -78,6 +78,8 @@ class HttpProtocol(HttpToolsProtocol):
                 self.scope["extensions"] = {EXTENSION: HttpExchange(self.cycle)}
 
     def on_body(self, body: bytes) -> None:
+        if self._idle_since is not None:  # the response was complete before the body
+            self._idle_since = self.loop.time()
         if not self._is_refused:
             super().on_body(body)
 
@@ -93,7 +95,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        else:
+        elif self._head_since is None:  # else the next request has begun
             self._idle_since = self.loop.time()
 
     def handle_websocket_upgrade(self) -> None:
