@@ -122,11 +122,10 @@ class Backups:
     async def _seconds_until_due(self) -> float:
         with self._target_errors():
             names = await asyncio.to_thread(lambda: target_of(self._where).names())
-        last = _time_of(names[-1]) if names else None
-        if last is None:
-            return 0.0
-        due = self._every - (datetime.now(UTC) - last).total_seconds()
-        return min(max(due, 0.0), self._every)  # a clock that was set back must not stop the backups
+        now = datetime.now(UTC)
+        # After a clock was set back, times in the future say nothing.
+        ages = [(now - at).total_seconds() for name in names if (at := _time_of(name)) and at <= now]
+        return max(self._every - min(ages), 0.0) if ages else 0.0
 
     async def make(self) -> str:
         """Makes one backup, verifies it and removes those above the number to keep. Returns its name."""
@@ -139,7 +138,8 @@ class Backups:
                 await asyncio.to_thread(target.put, copy, name)
                 await self._verify(target, name, restored)
             for old in (await asyncio.to_thread(target.names))[: -self._keep]:
-                await asyncio.to_thread(target.remove, old)
+                if old != name:  # the newest one, also where others have a time in the future
+                    await asyncio.to_thread(target.remove, old)
         return name
 
     @contextlib.contextmanager
