@@ -253,11 +253,13 @@ FROM usage WHERE tenant = ? AND day >= ? AND day < ? ORDER BY day, user_id, agen
 
 -- delete_usage_of --
 -- The usage rows of a user. Looks for them on each day that has any, because the key begins with the day.
-WITH RECURSIVE days (day) AS (
-    SELECT min(day) FROM usage WHERE tenant = ?
-    UNION ALL SELECT (SELECT min(u.day) FROM usage u WHERE u.tenant = ? AND u.day > days.day) FROM days WHERE day IS NOT NULL
-)
-DELETE FROM usage WHERE tenant = ? AND day IN (SELECT day FROM days) AND user_id = ?;
+DELETE FROM usage WHERE tenant = ? AND user_id = ? AND day IN (
+    WITH RECURSIVE days (day) AS (
+        SELECT min(day) FROM usage WHERE tenant = ?
+        UNION ALL SELECT (SELECT min(u.day) FROM usage u WHERE u.tenant = ? AND u.day > days.day) FROM days WHERE day IS NOT NULL
+    )
+    SELECT day FROM days
+);
 
 -- participations --
 -- Messages of a participant in all conversations of a tenant.

@@ -162,7 +162,7 @@ def participations(
 
 def erase_user_data(writer: SqliteWriter, context: Context, user_id: str) -> Receipt:
     records = writer.run("delete_records_of_owner", context.tenant, user_id).rowcount
-    usage_rows = writer.run("delete_usage_of", *[context.tenant] * 3, user_id).rowcount
+    usage_rows = writer.run("delete_usage_of", context.tenant, user_id, context.tenant, context.tenant).rowcount
     return Receipt(records=records, usage_rows=usage_rows, at=context.now)
 
 
