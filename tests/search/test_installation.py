@@ -108,7 +108,8 @@ def test_another_file_is_refused(jar: Path, tmp_path: Path) -> None:
     assert_nothing_is_there()
 
 
-def test_a_name_that_is_not_known() -> None:
+def test_a_name_that_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(installation.FOLDER, str(tmp_path / "embedders"))
     with pytest.raises(NotFound, match="one of bge-small-en, minilm, e5-small, bge-small-zh"):
         installation.install("gpt")
     assert installation.path_of("../embedders") is None
