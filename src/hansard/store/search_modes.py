@@ -31,7 +31,7 @@ from hansard.contract.backend import Capabilities, Indexed
 from hansard.contract.types import Context
 from hansard.errors import Unavailable, ValidationError
 from hansard.limits import Limits
-from hansard.model import Message, to_micros
+from hansard.model import Message
 from hansard.search import Hit, Hits, fusion, reranker, scan
 from hansard.store import checks, marks, nearest_messages, read_query
 from hansard.store.core import View
@@ -331,14 +331,16 @@ def estimate_tokens(text: str) -> int:
 
 
 def _cursor_scope(order: str, lookup: Lookup) -> str:
-    """Returns what a cursor belongs to: a digest of the query, how its words match, and the filters."""
+    """Returns what a cursor belongs to: a digest of the query, how its words match, and the filters.
+
+    The times of since and until are left out, because those of a caller who asks for "the last hour" move.
+    """
     query = lookup.query
     parts = (
         *(order, query.text, len(query.groups), query.in_pieces, lookup.neighbours),
         *(lookup.conversation_id, lookup.branch, lookup.all_branches, lookup.user_id, lookup.agent_id),
         *(sorted(map(repr, lookup.metadata.items())), sorted(lookup.roles or ()), sorted(lookup.participant_ids or ())),
         *(lookup.label, lookup.rating, lookup.is_timed),
-        *(to_micros(each) for each in (lookup.since, lookup.until) if each is not None and not lookup.is_timed),
         *(lookup.since is None, lookup.until is None),
     )
     # It may hold characters that no encoding accepts.

@@ -407,6 +407,9 @@ class TestSearching(Contract):
         cursor = store.search("word other", limit=1, **asked).next_cursor
         assert cursor is not None
         assert len(store.search("word other", limit=3, token_cap=None, cursor=cursor, **asked)) == 3
+        # "The last hour" moves between two pages.
+        later = asked | {"since": LONG_AGO + timedelta(seconds=1)}
+        assert len(store.search("word other", limit=3, cursor=cursor, **later)) == 3
         changes: list[dict[str, Any]] = [
             *({"match": "any"}, {"match": "part"}, {"roles": None}, {"roles": ["user", "tool"]}, {"since": None}),
             *(
