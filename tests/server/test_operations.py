@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -30,7 +31,8 @@ from tests.wait import PATIENCE, until
 from hansard import Message, sync
 from hansard.agents.capture.spool import Spool, SpooledMessage, SpoolView
 from hansard.errors import Unavailable
-from hansard.server import supervisor
+from hansard.model import Stats
+from hansard.server import app, supervisor
 from hansard.server.key_file import KeyFile
 from hansard.server.logs import JsonLines
 from hansard.server.settings import Settings
@@ -71,6 +73,23 @@ def test_metrics_count_writes_in_a_commit(tmp_path: Path) -> None:
     )
     assert writes >= commits >= 2
     assert 'hansard_requests_total{action="search",status="200"} 1.0' in text
+
+
+def test_metrics_count_a_large_store_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_STATS_SECONDS", 0.0)
+    with serving() as api:
+        counts, original = [], api.store.backend.stats
+
+        async def slow(tenant: str | None) -> Stats:
+            counts.append(tenant)
+            await asyncio.sleep(0.3)
+            return await original(tenant)
+
+        say(api, "c", "x")
+        monkeypatch.setattr(api.store.backend, "stats", slow)
+        for _ in range(5):
+            assert "hansard_store_messages 1.0" in metrics(api)
+    assert len(counts) == 1, "after a count of 0.3 seconds there is a pause of 30"
 
 
 def test_metrics_measure_the_spool(tmp_path: Path) -> None:

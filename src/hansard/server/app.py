@@ -63,7 +63,9 @@ PUBLIC = tuple(endpoint for endpoint in ENDPOINTS if endpoint.is_public)
 """The routes that the OpenAPI document describes."""
 _LOG = logging.getLogger("hansard.server")
 _STATS_SECONDS = 15.0
-"""How long the size of the store is not counted again."""
+"""How long the size of the store is at least not counted again."""
+_STATS_PAUSE = 100
+"""The pause after a count, as a multiple of its duration: counting takes at most 1% of the time."""
 _STATS_PATIENCE = 5.0
 _API, _WIRE = PREFIX + "/", WIRE_PREFIX + "/"
 _OPENAPI, _API_DOCS, _SHARES = _API + "openapi.json", "/api/docs", "/s/"
@@ -129,14 +131,16 @@ class _StoreStats:
 
     async def current(self) -> Stats | None:
         """Returns None if the store does not answer: the other metrics are needed most then."""
-        if time.monotonic() >= self._until:
+        began = time.monotonic()
+        if began >= self._until:
             try:
                 async with asyncio.timeout(_STATS_PATIENCE):
                     self._stats = await self._store.admin.stats()
             except (HansardError, TimeoutError) as error:
                 _LOG.warning("the store could not be measured: %s", type(error).__name__)
                 self._stats = None
-            self._until = time.monotonic() + _STATS_SECONDS
+            ended = time.monotonic()
+            self._until = ended + max(_STATS_SECONDS, _STATS_PAUSE * (ended - began))
         return self._stats
 
 
