@@ -108,6 +108,25 @@ def test_a_search_beside_writers_does_not_wait_for_the_index(
     assert len(passes) > 1, "without a writer, the first search fills the index"
 
 
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+def test_a_search_indexes_what_other_processes_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Literal["newest", "relevance"]
+) -> None:
+    monkeypatch.setattr(search, "TAIL", 100)
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+            await opened.append_message("c", "user", "ours")
+            await coming(lambda: places(tmp_path / "a.db") == 1)
+            # With another durability it has an engine of its own, as another process has.
+            with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as other:
+                other.append("d", [Message("user", f"word{number}") for number in range(150)])
+            assert [hit.message.text for hit in await opened.search("word7", order=order)] == ["word7"]
+            assert places(tmp_path / "a.db") == 151
+
+    asyncio.run(run())
+
+
 def test_what_was_imported_is_indexed(tmp_path: Path) -> None:
     with hansard.sync.connect("memory://") as source:
         source.append("c", [Message("user", "word")] * 1200)

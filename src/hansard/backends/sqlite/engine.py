@@ -238,9 +238,9 @@ class SqliteEngine:
             self._queue.put(jobs)
 
     @property
-    def has_thread(self) -> bool:
-        """Whether the writing thread runs. It fills the index as soon as nobody writes."""
-        return self._thread is not None
+    def will_index(self) -> bool:
+        """Whether the writing thread fills the index as soon as nobody writes: it knows only of our own messages."""
+        return self._thread is not None and self._writer.unindexed > 0
 
     def _work(self) -> None:
         while (jobs := self._next()) is not None:

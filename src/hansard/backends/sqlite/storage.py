@@ -209,9 +209,11 @@ class SqliteStorage:
         checks ten times as many messages before it asks for a pass.
         """
         tail = search.TAIL
+        will_be_filled = self.engine.will_index
         while (found := await look(tail)) is None:
-            if tail > search.TAIL or not self.engine.has_thread:
+            if not will_be_filled:
                 await self._write(index.index_many)
+            will_be_filled = False
             tail *= 10
         return found
 
