@@ -43,6 +43,7 @@ _INDEXED = (
     "{more} ORDER BY s.rowid DESC"
 )
 _MATCHING = "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?"
+_OF_SEGMENT = " AND e.message > ? AND e.message < ?"
 _UNINDEXED = (
     f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
     "WHERE r.n > ?{more}"
@@ -190,25 +191,23 @@ class SqliteSearch:
 
         - `match`: returns the expression for an owner.
         """
-        if self.pk is not None and self.connection.is_rare(match(None), between):
+        segment = self._only_segment()
+        if segment is not None and self.connection.is_rare(match(None), between):
             # Selects those of one conversation from a few: faster for rare words.
             values: list[Any] = [match(None), *self.range_of(between)]
-            return _MATCHING + filters(lookup, values) + self._picked(values), values
+            conditions = _MATCHING + filters(lookup, values) + _OF_SEGMENT
+            return conditions, [*values, *rows.key_range(segment)]
         values = [match(self.owner()), *self.range_of(between)]
         return _MATCHING + filters(lookup, values), values
 
     def _whose(self) -> str:
         return ", m.conversation" if self.home is None else ""
 
-    def _picked(self, values: list[Any]) -> str:
-        """Returns the condition that a message is of the conversation; of its segment, if the branch has no other."""
-        assert self.home is not None
-        branch = self.home.branch
-        if branch.path or self.lookup.all_branches:
-            values.append(self.pk)
-            return " AND m.conversation = ?"
-        values += rows.key_range(branch.segment)
-        return " AND e.message > ? AND e.message < ?"
+    def _only_segment(self) -> int | None:
+        """Returns the segment of all that is searched, if it is one."""
+        if self.home is None or self.home.branch.path or self.lookup.all_branches:
+            return None
+        return self.home.branch.segment
 
     def range_of(self, between: tuple[int, int]) -> tuple[int, int]:
         """Returns the entries of the times that are searched: a late page costs what the first does."""

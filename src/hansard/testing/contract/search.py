@@ -200,6 +200,12 @@ class TestSearching(Contract):
         say(store, "c", "new word")
         assert found(store, "word") == ["new word"]
 
+    @pytest.mark.parametrize("order", ["newest", "relevance"])
+    def test_all_branches_of_a_conversation_that_has_only_one(self, store: Driver, order: SearchOrder) -> None:
+        say(store, "c", "a word")
+        say(store, "d", "another word")
+        assert texts(store.search("word", conversation_id="c", all_branches=True, order=order)) == ["a word"]
+
     def test_search_reads_the_active_branch_unless_asked_otherwise(self, store: Driver) -> None:
         require(store, "branches")
         shared, _ = say(store, "c", "shared word", "main word")
