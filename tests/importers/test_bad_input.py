@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import tracemalloc
@@ -92,6 +93,11 @@ def test_a_damaged_member_of_a_zip_is_an_error_with_its_name(tmp_path: Path) -> 
         (b"", "is empty"),
         ('{"role": "user"}'.encode("utf-16"), "is UTF-16: convert it"),
         ('{"role": "user"}'.encode("utf-16-be"), "is UTF-16: convert it"),
+        (codecs.BOM_UTF16_LE + "你好，世界\n".encode("utf-16-le") * 20_000, "is UTF-16: convert it"),
+        (codecs.BOM_UTF16_LE + b"\x00\xd8\x00\xd8", "is of no known kind"),
+        (b"\x00garbage", "is of no known kind"),
+        (b"\x00\x01\x00\x02\x00\x03", "is of no known kind"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is of no known kind"),
         ("role,content\nuser,é\n".encode("latin-1"), "is not UTF-8 .at byte 18"),
         (b"PK\x03\x04 half of a file", "is a damaged zip file"),
         (("x" * ((64 << 10) - 1) + "é").encode(), "is of no known kind"),

@@ -91,7 +91,7 @@ def test_reading_is_not_enough(tmp_path: Path) -> None:
 def test_what_is_unknown_or_damaged_is_refused_without_the_servers_paths(api: Served, tmp_path: Path) -> None:
     for name, data, words in (
         ("notes.txt", b"Nothing of the kind", "notes.txt is of no known kind"),
-        ("export.zip", b"PK\x05\x06" + b"\x00" * 18, "export.zip is of no known kind"),
+        ("export.zip", b"PK\x05\x06" + b"\x00" * 18, "export.zip is empty: there is no file in it"),
         ("bomb.zip", bomb(), "would unpack"),
     ):
         said = problem(upload(api, data, name), 400, "invalid")["detail"]

@@ -119,12 +119,29 @@ def _unreadable(source: ImportSource) -> str | None:
         return "is empty"
     if head.startswith(b"PK\x03\x04"):
         return "is a damaged zip file: its end is missing. Download it again"
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or head[:2].count(0) == 1:
+    if _is_utf16(head):
         return "is UTF-16: convert it to UTF-8 first, as with `iconv -f UTF-16 -t UTF-8`"
-    if source.is_database(names[0]):
-        return None
+    if b"\x00" in head:
+        return None  # no text in any encoding
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError as error:
         return f"is not UTF-8 (at byte {error.start:,}): convert it first, as with `iconv -f LATIN1 -t UTF-8`"
     return None
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Whether a file begins with readable UTF-16, with a byte order mark or with every second byte mostly zero."""
+    evens, odds = head[::2].count(0), head[1::2].count(0)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    elif max(evens, odds) * 4 > len(head) and min(evens, odds) == 0:
+        encoding = "utf-16-be" if evens else "utf-16-le"
+    else:
+        return False
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(head)
+    except UnicodeDecodeError:
+        return False
+    unreadable = sum(not (character.isprintable() or character.isspace()) for character in text)
+    return bool(text) and unreadable * 20 < len(text)
