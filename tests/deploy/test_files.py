@@ -22,6 +22,7 @@ from tests.server.test_rest import say
 from tests.test_release import lint
 
 from hansard.cli.configuration import Options
+from hansard.server.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -109,7 +110,8 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
 
 
 def test_the_dashboard_uses_metrics_that_exist(tmp_path: Path) -> None:
-    with serving(f"sqlite:///{tmp_path}/chats.db") as api:
+    settings = Settings(spool=tmp_path / "spool")
+    with serving(f"sqlite:///{tmp_path}/chats.db", settings=settings) as api:
         say(api, "c", "x")
         api.get("/conversations/never")
         exposed = set(re.findall(r"^(hansard_\w+)", api.get(api.address + "/metrics").text, re.MULTILINE))
