@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -91,16 +94,17 @@ def test_a_bucket_that_is_away_is_an_error_and_the_server_continues(tmp_path: Pa
 
 
 class FullTarget(FolderTarget):
-    def put(self, file: Path, name: str) -> None:
-        raise OSError(28, "No space left on device")
+    def put(self, name: str, data: bytes | Path) -> None:
+        super().put(name, data)
+        if isinstance(data, Path):
+            raise OSError(28, "No space left on device")
 
 
 class DamagingTarget(FolderTarget):
-    def put(self, file: Path, name: str) -> None:
-        data = bytearray(file.read_bytes())
-        data[: len(data) // 2] = bytes(len(data) // 2)
-        file.write_bytes(data)
-        super().put(file, name)
+    def put(self, name: str, data: bytes | Path) -> None:
+        written = bytearray(data if isinstance(data, bytes) else data.read_bytes())
+        written[: len(written) // 2] = bytes(len(written) // 2)
+        super().put(name, bytes(written))
 
 
 @pytest.mark.parametrize(("kind", "error"), [(FullTarget, Unavailable), (DamagingTarget, Corrupt)])
@@ -165,6 +169,54 @@ def test_backups_with_a_time_in_the_future_neither_delay_nor_remove_new_ones(tmp
         last = await backups.make()
         assert sorted(path.name for path in folder.iterdir()) == [last, future]
         assert 3500 < await backups._seconds_until_due() < 3600
+
+    with_store(tmp_path, use)
+
+
+DIE_BEFORE_VERIFYING = """
+import asyncio, os, signal, sys, hansard
+from hansard.server.backups import Backups, FolderTarget
+
+FolderTarget.get = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+async def back_up():
+    async with hansard.connect(sys.argv[1]) as store:
+        await Backups(store, sys.argv[2], every=3600, keep=1).make()
+
+asyncio.run(back_up())
+"""
+
+
+def test_a_backup_that_was_not_verified_before_its_process_was_killed_does_not_count(tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+
+    def names() -> list[str]:
+        return sorted(path.name for path in folder.iterdir())
+
+    def die() -> None:
+        command = [sys.executable, "-c", DIE_BEFORE_VERIFYING, f"sqlite:///{tmp_path}/chats.db", str(folder)]
+        environment = os.environ | {"TMPDIR": str(tmp_path)}  # of what it leaves
+        assert subprocess.run(command, check=False, timeout=PATIENCE, env=environment).returncode == -signal.SIGKILL
+
+    async def use(store: Store) -> None:
+        backups = Backups(store, str(folder), every=3600, keep=1)
+        await asyncio.to_thread(die)
+        left = names()
+        assert len(left) == 2, "the backup, and the file that says that it is not verified"
+        assert await backups._seconds_until_due() == 0
+        good = await backups.make()
+        assert names() == [*left, good], "another machine might be making the unverified one"
+        assert 3500 < await backups._seconds_until_due() < 3600
+        await asyncio.to_thread(die)
+        assert good in names(), "a dead backup replaces no verified one"
+        last = await backups.make()
+        assert good not in names()
+        assert not set(left) & set(names())
+        for name in set(names()) - {last}:
+            (folder / name).rename(folder / name.replace(name[8:16], "20200101"))
+        last = await backups.make()
+        assert names() == [last]
 
     with_store(tmp_path, use)
 
