@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,35 @@ def open_raw(path: Path) -> closing[sqlite3.Connection]:
 def make(path: Path) -> None:
     with hansard.sync.connect(f"sqlite:///{path}") as store:
         store.append_message("c", "user", "hello")
+
+
+class Interrupted(sqlite3.Connection):
+    """Lets another process create the store after the list of tables was read."""
+
+    path: Path
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        found = super().execute(sql, *values)
+        if "sqlite_master" in sql:
+            tables = found.fetchall()
+            subprocess.run([sys.executable, "-c", CREATE, str(self.path)], check=True)
+            found = super().execute(f"SELECT 'none' WHERE {len(tables)} > 0")
+        return found
+
+
+CREATE = "import sys, hansard.sync; hansard.sync.connect('sqlite:///' + sys.argv[1]).close()"
+
+
+def test_another_process_creates_the_store_during_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "hansard.db"
+    with open_raw(path) as connection:
+        # Readers do not stop the other process.
+        connection.execute("PRAGMA journal_mode = WAL")
+    connect = schema.connect
+    monkeypatch.setattr(Interrupted, "path", path, raising=False)
+    monkeypatch.setattr(schema, "connect", lambda path, durability, _: connect(path, durability, Interrupted))
+    with closing(schema.prepare(path, "full", upgrade=False)) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)
 
 
 def test_schema_sql_equals_all_migrations(tmp_path: Path) -> None:

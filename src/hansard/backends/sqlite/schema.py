@@ -96,8 +96,11 @@ def _check_place(path: Path) -> None:
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     """Checks before it writes: not one byte changes in a file of another program."""
+    # One snapshot: another process may be creating the store.
+    connection.execute("BEGIN")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     mark = connection.execute("PRAGMA application_id").fetchone()[0]
+    connection.execute("COMMIT")
     is_marked, is_ours = mark == APPLICATION_ID, tables >= _OURS
     if is_marked != is_ours:
         raise Corrupt(f"{str(path)!r} is damaged: its header or its list of tables is wrong", where=str(path))
