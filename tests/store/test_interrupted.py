@@ -136,3 +136,21 @@ class TestLazy:
                 assert [message.seq for message in appended.messages] == [2, 3, 4]
 
         asyncio.run(run())
+
+
+class ListingForever(MemoryBackend):
+    """Lists a message that its conversation does not have, as a damaged index does."""
+
+    async def participations(self, context: Context, participant_id: str, limit: int) -> list[Participation]:
+        return [Participation("c", ["missing"])]
+
+
+def test_an_erasure_that_removes_nothing_reports_damage_and_ends() -> None:
+    async def check() -> None:
+        async with Store(ListingForever()) as store:
+            await store.append("c", Message("user", "hello"))
+            with pytest.raises(Corrupt, match="'c' lists messages that it does not have"):
+                await store.erase_user("ann")
+            assert len(await store.get_messages("c")) == 1
+
+    asyncio.run(check())

@@ -21,7 +21,7 @@ from hansard.contract.types import (
     RecordWrite,
     Remove,
 )
-from hansard.errors import Conflict, ConversationNotFound, NotFound
+from hansard.errors import Conflict, ConversationNotFound, Corrupt, NotFound
 from hansard.model import Conversation, Receipt, to_micros
 from hansard.store import marks, shares, vector_records
 from hansard.store.core import View
@@ -30,6 +30,8 @@ PurgeBy = Literal["last_message", "updated"]
 
 _BATCH = 100
 _SWEEP = 1000
+_FRUITLESS = 100
+"""Rounds that remove nothing after which a listing counts as damaged. Others may be removing the same messages."""
 
 
 async def user(view: View, user_id: str) -> Receipt:
@@ -41,10 +43,7 @@ async def user(view: View, user_id: str) -> Receipt:
     while (deleted := await _owned(view, context, user_id)).conversations:
         total += deleted
     await vector_records.finish_interrupted(view.backend, context)
-    while found := await view.backend.participations(context, user_id, _BATCH):
-        for each in found:
-            with suppress(ConversationNotFound):  # deleted meanwhile
-                total += await _messages(view, context, each)
+    total += await _participations(view, context, user_id)
     await _ratings(view, context, user_id)
     await _memberships(view, context, user_id)
     return total + await view.backend.erase_user_data(context, user_id)
@@ -54,6 +53,21 @@ async def _owned(view: View, context: Context, user_id: str) -> Receipt:
     total = Receipt(at=context.now, physically_gone=True)
     async for conversation in _conversations(view, context, ConversationQuery(user_id=user_id, archived=None)):
         total += await view.backend.delete_conversation(context, conversation.id)
+    return total
+
+
+async def _participations(view: View, context: Context, user_id: str) -> Receipt:
+    """Erases the messages of the user in conversations of others."""
+    total = Receipt(at=context.now, physically_gone=True)
+    fruitless = 0
+    while found := await view.backend.participations(context, user_id, _BATCH):
+        before = total.messages
+        for each in found:
+            with suppress(ConversationNotFound):  # deleted meanwhile
+                total += await _messages(view, context, each)
+        fruitless = 0 if total.messages > before else fruitless + 1
+        if fruitless == _FRUITLESS:
+            raise Corrupt(f"conversation {found[0].conversation_id!r} lists messages that it does not have: run check")
     return total
 
 

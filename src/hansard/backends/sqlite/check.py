@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count, islice
 from operator import mul
@@ -20,7 +20,7 @@ from operator import mul
 from hansard import codec, rules
 from hansard.backends.shared.full_text import columns_of
 from hansard.backends.sqlite import index, read, rows
-from hansard.backends.sqlite.errors import DRIVER, Unreadable, decodes, translate
+from hansard.backends.sqlite.errors import DRIVER, decodes, next_number, translate
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import find_state
@@ -88,7 +88,7 @@ class Audit:
             QUERIES["conversations_of_tenant"], (self._tenant, after, _PAGE)
         ).fetchall():
             yield page
-            after = _last_of(after, page)
+            after = next_number(after, page[-1][0])
 
     def _tell_apart(self, comparison: IndexAudit) -> Iterator[list[Problem]]:
         """Walks again over the messages whose shared sums differ."""
@@ -111,15 +111,7 @@ class Audit:
                 for _, tenant, sha256, data in page
                 if not codec.is_blob(sha256, data)
             ]
-            after = _last_of(after, page)
-
-
-def _last_of(after: int, page: Sequence[Row]) -> int:
-    """Returns the last row number of a page. In a damaged file it may not increase, and a walk would never end."""
-    last: int = page[-1][0]
-    if last <= after:
-        raise Unreadable(f"rows are not in the order of their numbers: {last} comes after {after}")
-    return last
+            after = next_number(after, page[-1][0])
 
 
 class IndexAudit:
@@ -145,7 +137,9 @@ class IndexAudit:
         """Terms of the walk that a lookup does not find."""
 
     def _all_terms(self) -> Iterator[tuple[str, int, str, int]]:
-        yield from self._connection.execute(QUERIES["walk_search_terms"])
+        # Not `yield from`: it would close the cursor at the end of the check, after the connection.
+        for row in self._connection.execute(QUERIES["walk_search_terms"]):  # noqa: UP028
+            yield row
 
     def add(self, pk: int, user_id: str | None) -> None:
         """Adds the terms that the messages of a conversation should have."""

@@ -46,6 +46,13 @@ def unreadable(error: Exception) -> Unreadable:
     return Unreadable(f"a row has other values than Hansard writes ({type(error).__name__}: {error})")
 
 
+def next_number(after: int, number: int) -> int:
+    """Returns the number of the next row of a walk. In a damaged file it may not increase: the walk would never end."""
+    if number <= after:
+        raise Unreadable(f"rows are not in the order of their numbers: {number} comes after {after}")
+    return number
+
+
 def translate(error: Exception, where: str) -> Exception:
     """Translates an error of SQLite or of a damaged row; returns any other error unchanged.
 

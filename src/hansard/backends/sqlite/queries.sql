@@ -263,8 +263,8 @@ DELETE FROM usage WHERE tenant = ? AND user_id = ? AND day IN (
 
 -- participations --
 -- Messages of a participant in all conversations of a tenant.
-SELECT c.id, c.user_id, c.expires_at, m.id, m.extra FROM messages m JOIN conversations c ON c.pk = m.conversation
-WHERE m.participant = ? AND c.tenant = ?;
+SELECT m.key, c.id, c.user_id, c.expires_at, m.id, m.extra FROM messages m JOIN conversations c ON c.pk = m.conversation
+WHERE m.participant = ? AND c.tenant = ? ORDER BY m.key;
 
 -- expired_conversations --
 -- Expired conversations.

@@ -10,7 +10,7 @@ from typing import Any
 
 from hansard import codec, rules
 from hansard.backends.sqlite import index, removal, rows
-from hansard.backends.sqlite.errors import decodes
+from hansard.backends.sqlite.errors import decodes, next_number
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import SqliteWriter
@@ -147,9 +147,11 @@ def participations(
     connection: sqlite3.Connection, context: Context, participant_id: str, limit: int
 ) -> list[Participation]:
     found: dict[str, list[str]] = {}
-    for id, user_id, expires_at, message_id, extra in connection.execute(
+    after = 0
+    for key, id, user_id, expires_at, message_id, extra in connection.execute(
         QUERIES["participations"], (participant_id, context.tenant)
     ):
+        after = next_number(after, key)
         who = codec.decode_extra(extra, f"message {message_id!r}").participant
         if who is None or who.kind != "user" or not rules.is_visible(_shadow((id, user_id, expires_at)), context):
             continue
