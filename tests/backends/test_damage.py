@@ -23,6 +23,8 @@ from hansard.model import Message, Participant, Usage
 from hansard.testing.contract.blobs import picture
 
 COUNT = int(os.environ.get("HANSARD_DAMAGES", "12"))
+SEEDS = sorted({*range(COUNT), 82, 213, 243, 559, 787})
+"""The others once found a defect."""
 SECONDS = 60
 """An operation that takes longer, on a store as small as this, does not end."""
 PAGE = 4096
@@ -190,7 +192,7 @@ def pristine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def test_random_damage_is_reported_and_ends(pristine: tuple[str, Path], tmp_path: Path) -> None:
     url, folder = pristine
-    for seed in range(COUNT):
+    for seed in SEEDS:
         dice = random.Random(seed)
         copy = tmp_path / str(seed)
         shutil.copytree(folder, copy)

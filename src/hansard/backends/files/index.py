@@ -57,6 +57,10 @@ _UNUSABLE = (
 )
 
 
+_DRIVER = (sqlite3.Error, UnicodeDecodeError)
+"""What the sqlite3 module raises. It decodes the texts of a file, and its messages about a damaged one."""
+
+
 class IndexFailure(Exception):
     """The index is unusable. `recover` makes the next attempt use another one, or raises."""
 
@@ -290,13 +294,13 @@ class TenantIndex:
 
     def _version(self) -> int:
         """Returns the format of the database, which is created if it is missing; 0 if it is damaged."""
-        with contextlib.closing(self._connect()) as connection:
-            try:
+        try:
+            with contextlib.closing(self._connect()) as connection:
                 return _prepare(connection)
-            except sqlite3.Error as error:
-                if error.sqlite_errorcode & 0xFF in (*_BUSY, *_UNUSABLE):
-                    raise
-                return 0
+        except _DRIVER as error:
+            if isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF in (*_BUSY, *_UNUSABLE):
+                raise
+            return 0
 
     def _connect(self, path: str | None = None) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -339,6 +343,13 @@ class IndexDamage(Exception):
     """A row of the index has content that no journal can produce."""
 
 
+def number_in(value: object) -> int:
+    """Returns a number that was read from the index. In a damaged file its place may hold anything."""
+    if not isinstance(value, int):
+        raise IndexDamage(f"{value!r} stands where the index has a number")
+    return value
+
+
 class _BorrowedConnection:
     """A connection of a pool while a thread uses it. A class and not a generator, because every call needs one."""
 
@@ -352,7 +363,7 @@ class _BorrowedConnection:
     def __enter__(self) -> sqlite3.Connection:
         try:
             self._connection = self._thread.connection = self._pool.acquire()
-        except sqlite3.Error as error:
+        except _DRIVER as error:
             raise IndexFailure(self._index, self._pool.inode, error) from error
         return self._connection
 
@@ -361,11 +372,11 @@ class _BorrowedConnection:
         try:
             if self._connection.in_transaction:
                 self._connection.rollback()
-        except sqlite3.Error as failure:
+        except _DRIVER as failure:
             error = error or failure
         finally:
             self._pool.release(self._connection)
-        if isinstance(error, (sqlite3.Error, IndexDamage)):
+        if isinstance(error, (*_DRIVER, IndexDamage)):
             raise IndexFailure(self._index, self._pool.inode, error) from error
 
 

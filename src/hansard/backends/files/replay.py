@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.backends.files import entries, line_format, rows
 from hansard.backends.files.entries import JournalEntry, MessageFields
-from hansard.backends.files.index import TenantIndex
+from hansard.backends.files.index import TenantIndex, number_in
 from hansard.backends.files.line_format import ReadPosition, ValuePosition
 from hansard.backends.files.locks import is_at
 from hansard.backends.files.rows import QUERIES, IndexedMessage, IndexRow, UnstoredMessages
@@ -136,7 +136,7 @@ class JournalReplay:
         if self.is_whole or self.row is None:
             return here
         assert self._connection is not None
-        found: int = self._connection.execute(QUERIES["length_of_messages"], (self.row.pk,)).fetchone()[0]
+        found = number_in(self._connection.execute(QUERIES["length_of_messages"], (self.row.pk,)).fetchone()[0])
         return found + here
 
     def _load_replaced(self, ids: list[str]) -> None:
@@ -391,7 +391,7 @@ def _add(connection: sqlite3.Connection, pk: int, replay: JournalReplay) -> None
     new = [(id, place) for id, place in replay.places.items() if place is not None]
     if not new:
         return
-    last: int = connection.execute(QUERIES["last_number"]).fetchone()[0]
+    last = number_in(connection.execute(QUERIES["last_number"]).fetchone()[0])
     values = [(pk, *place[:-1], id, n) for n, (id, place) in enumerate(new, last + 1)]
     connection.executemany(QUERIES["add_message"], values)
     holders = [(digest, n, pk) for n, (_, place) in enumerate(new, last + 1) for digest in place.digests]
@@ -413,8 +413,8 @@ def _delete_messages(
 
 def delete_terms(connection: sqlite3.Connection, numbers: list[int]) -> None:
     """Deletes the search terms of messages whose rows were deleted, if they were indexed."""
-    indexed, *_ = connection.execute(QUERIES["search_state"]).fetchone()
-    if found := [(n,) for n in numbers if n <= indexed]:
+    indexed = number_in(connection.execute(QUERIES["search_state"]).fetchone()[0])
+    if found := [(n,) for n in numbers if number_in(n) <= indexed]:
         connection.executemany(QUERIES["delete_terms"], found)
         connection.execute(QUERIES["set_unclean"], (1,))
         connection.execute(QUERIES["set_indexed"], connection.execute(QUERIES["last_number"]).fetchone())
