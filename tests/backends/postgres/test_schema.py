@@ -20,6 +20,7 @@ import hansard
 import hansard.sync
 from hansard.analysis import Lookup, parse_query
 from hansard.backends.postgres import read, schema, search_sql, tenant_data
+from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, combined, in_schema
 from hansard.contract.types import Context, ConversationQuery, MessageQuery, RecordQuery, StoredBranch
@@ -320,13 +321,15 @@ LOOKUPS = [
     Lookup(parse_query('"rare common" -x'), conversation_id="c7", below=(5, 5, "c9")),
     Lookup(parse_query("rar*"), roles=frozenset({"user"}), agent_id="a7", all_branches=True),
 ]
+COMMON = Expression("'t' & ('common' | 'any')", "('common' | 'any')", exact=True)
+RARE = Expression("'t' & ('rare' | 'any')", "('rare' | 'any')", exact=True)
 
 
 @pytest.mark.parametrize("lookup", LOOKUPS)
 def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Lookup) -> None:
     """A common word sorts nothing: the index of times gives the order, and as much of it as is needed."""
     for walked in (500, None):
-        sql, values = search_sql.select_walked(Context("t", EPOCH), lookup, "'common'", lookup.below, 11, walked)
+        sql, values = search_sql.select_walked(Context("t", EPOCH), lookup, COMMON, lookup.below, 11, walked)
         for settings in (None, options_of(full).settings):
             plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
             assert_indexed(plan)
@@ -337,18 +340,17 @@ def test_a_search_walks_over_the_newest_without_sorting(full: str, lookup: Looku
 @pytest.mark.parametrize("lookup", LOOKUPS)
 def test_a_search_looks_terms_up(full: str, lookup: Lookup) -> None:
     """A rare word scans nothing: its rows are found by their terms, and only those are sorted."""
-    for terms in ("'rare'", "'t' & ('rare' | 'any')"):
-        sql, values = search_sql.select_sorted(Context("t", EPOCH), lookup, terms, lookup.below, 11, 5000)
-        for settings in (None, options_of(full).settings):
-            plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
-            assert_indexed(plan)
-            assert "Bitmap Index Scan on search_by_terms" in plan, plan
-            assert "search_by_time" not in plan, plan
+    sql, values = search_sql.select_sorted(Context("t", EPOCH), lookup, RARE, lookup.below, 11, 5000)
+    for settings in (None, options_of(full).settings):
+        plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
+        assert_indexed(plan)
+        assert "Bitmap Index Scan on search_by_terms" in plan, plan
+        assert "search_by_time" not in plan, plan
 
 
 @pytest.mark.parametrize("lookup", LOOKUPS)
 def test_both_steps_in_one_statement_are_the_same(full: str, lookup: Lookup) -> None:
-    sql, values = search_sql.select_quick(Context("t", EPOCH), lookup, "'t' & ('rare' | 'any')", 11, 500, 5000)
+    sql, values = search_sql.select_quick(Context("t", EPOCH), lookup, RARE, 11, 500, 5000)
     for settings in (None, options_of(full).settings):
         plan = asyncio.run(plan_of(full, sql, tuple(values), settings))
         assert_indexed(plan)

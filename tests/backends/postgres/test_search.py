@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.backends.postgres.kit import backend_of, play, raw
@@ -18,8 +18,9 @@ import hansard
 import hansard.sync
 from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
-from hansard.backends.postgres import index, index_task, lexemes, schema, search, search_sql
+from hansard.backends.postgres import index, index_task, lexemes, schema, search, search_sql, tenant_share
 from hansard.backends.postgres.connection import PostgresConnection
+from hansard.backends.postgres.queries import in_schema
 from hansard.backends.schemes import open_backend
 from hansard.testing import Mode, Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, store  # noqa: F401
@@ -852,3 +853,38 @@ def test_an_upgrade_behind_the_second_wall_sees_every_tenant() -> None:
         play(check)
     finally:
         postgres.drop(place)
+
+
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+def test_a_tenant_with_most_messages_is_not_looked_up(
+    target: Target, order: Literal["newest", "relevance"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each hit would be looked up in a list as long as the store.
+
+    Messages without the term of their tenant are found if it is not looked up.
+    """
+    monkeypatch.setattr(tenant_share, "_SECONDS", 0.0)
+
+    async def run(sql: str, *values: str) -> None:
+        async with raw() as connection:
+            await connection.execute(in_schema(sql, schema_of(target)), *values)
+
+    async def check() -> None:
+        async with connect(target.url) as opened:
+            acme = opened.tenant("acme")
+            await opened.append("c", [Message("user", f"word {number}") for number in range(3)])
+            await acme.append_message("c", "user", "another word")
+            assert len(await opened.search("word", order=order)) == 3
+            assert len(await acme.search("word", order=order)) == 1
+            await run("UPDATE hansard.search SET terms = ts_delete(terms, $1::text)", lexemes.of_tenant("default"))
+            assert len(await opened.search("word", order=order)) == 0
+            await run("ANALYZE hansard.search")
+            assert len(await opened.search("word", order=order)) == 3
+            assert len(await acme.search("word", order=order)) == 1
+            await acme.append("c", [Message("user", f"word {number}") for number in range(10)])
+            assert len(await acme.search("word", order=order, limit=20)) == 11
+            await run("ANALYZE hansard.search")
+            assert len(await opened.search("word", order=order)) == 0
+            assert len(await acme.search("word", order=order, limit=20)) == 11
+
+    play(check)

@@ -51,6 +51,8 @@ class Expression(Struct, frozen=True, gc=False):
     """A query, in the syntax of a tsquery."""
 
     text: str
+    in_index: str
+    """What is looked up in the index of terms. It may find messages of other tenants, too."""
     exact: bool
     """False if it may find too much: then every hit must be checked."""
 
@@ -141,19 +143,21 @@ def _quoted(term: str) -> str:
 # A query
 
 
-def expression_of(query: Query, owner: str) -> Expression:
-    """Returns an expression that finds every matching message of the owner."""
+def expression_of(query: Query, owner: str, *, has_most: bool = False) -> Expression:
+    """Returns an expression that finds every matching message of the owner.
+
+    An owner who has most of the messages is not looked up: finding a hit in such a long list takes longer than reading
+    it.
+    """
     wanted = " & ".join(f"({_either(group)})" for group in query.groups)
     believed = [clause for clause in query.excluded if _is_sayable(clause) and not _is_unknown(clause)]
     if believed:
         # An exclusion of a phrase is ignored for loose messages.
         wanted += f" & !(({' | '.join(map(_strict, believed))}) & !{_quoted(LOOSE)})"
     exact = all(map(_is_sayable, (*query.wanted, *query.excluded)))
-    return Expression(_of_owner(wanted, owner), exact)
-
-
-def _of_owner(wanted: str, owner: str) -> str:
-    return f"{_quoted(owner)} & (({wanted}) | {_quoted(ANY)})"
+    of_all = f"(({wanted}) | {_quoted(ANY)})"
+    of_owner = f"{_quoted(owner)} & {of_all}"
+    return Expression(of_owner, of_all if has_most else of_owner, exact)
 
 
 def _is_sayable(clause: Clause) -> bool:

@@ -571,6 +571,12 @@ DELETE FROM hansard.tombstones WHERE tenant = $1;
 SELECT version, (SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue WHERE tenant = $1 LIMIT $2) AS tail)
 FROM hansard.search_state;
 
+-- largest_tenant --
+-- The tenant of at least half of the indexed messages, by the statistics of the server. None before the first ANALYZE.
+SELECT common.tenant FROM pg_stats AS s,
+    unnest(s.most_common_vals::text::text[], s.most_common_freqs) AS common (tenant, share)
+WHERE s.schemaname = $1 AND s.tablename = 'search' AND s.attname = 'tenant' AND common.share >= 0.5;
+
 -- words_with_a_piece --
 -- The words of an owner's messages that contain a text, those in the most messages first. Owners are not words.
 SELECT word, count(*) FROM hansard.search, unnest(tsvector_to_array(terms)) AS word

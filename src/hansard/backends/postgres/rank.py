@@ -24,7 +24,7 @@ from hansard.analysis.formula import Posting
 from hansard.analysis.relevance import ScoredKey
 from hansard.backends.postgres import lexemes, read, search_sql
 from hansard.backends.postgres.connection import PostgresConnection, Row
-from hansard.backends.postgres.search import PostgresSearch, message_of, tail_of
+from hansard.backends.postgres.search import PostgresSearch, SearchScope, message_of, tail_of
 from hansard.backends.postgres.vocabulary import with_pieces
 from hansard.contract.types import Context
 from hansard.executor import run_in_thread
@@ -75,7 +75,7 @@ class PostgresPostings:
     async def count(self, clause: Clause, most: int) -> int:
         expression = self._expression(clause)
         if expression.exact and not self._lookup.metadata:
-            given = (self._search.context, self._lookup, expression.text, most)
+            given = (self._search.context, self._lookup, expression, most)
             found = await self._search.fetch(*search_sql.count_postings(*given, walled=self._search.walled))
             searched, rows, is_loose = found[0]
             if not is_loose and (searched == rows or rows < most):
@@ -113,11 +113,11 @@ class PostgresPostings:
     def _expression(self, clause: Clause) -> lexemes.Expression:
         query = self._lookup.query
         groups = ((clause,),) if len(query.groups) == 1 else (*query.groups, (clause,))
-        return lexemes.expression_of(Query(query.text, groups, query.excluded), self._search.owner)
+        return self._search.expression_of(Query(query.text, groups, query.excluded))
 
     async def _indexed(self, clause: Clause) -> list[Posting]:
         expression = self._expression(clause)
-        given = (self._search.context, self._lookup, expression.text)
+        given = (self._search.context, self._lookup, expression)
         found = await self._search.fetch(*search_sql.select_postings(*given, walled=self._search.walled))
         found = await self._with_metadata(found)
         doubtful = [self._key(row[0], row[1], row[2], row[4]) for row in found if row[5] or not expression.exact]
@@ -188,8 +188,8 @@ async def rank(
     link: PostgresConnection,
     context: Context,
     lookup: Lookup,
+    scope: SearchScope,
     *,
-    walled: bool,
     note_tail: Callable[[str], None],
     any_tail: bool = False,
 ) -> Ranking | None:
@@ -203,7 +203,7 @@ async def rank(
         if entry is None:
             return Ranking([])
         entry.state.branch(lookup.branch)  # raises for an unknown branch
-    postings = PostgresPostings(PostgresSearch(link, context, lookup, walled=walled))
+    postings = PostgresPostings(PostgresSearch(link, context, lookup, scope))
     await postings.read_queue(tail)
     best = await relevance.best(lookup.query, postings, lookup.limit, neighbours=lookup.neighbours)
     return Ranking(await postings.matches(best), complete=has_all)

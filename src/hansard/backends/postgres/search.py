@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from heapq import nlargest
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -42,18 +42,31 @@ _LONG = 1_000_000
 """Bytes of bodies that are checked on the event loop; more go to a thread."""
 
 
+class SearchScope(NamedTuple):
+    """What is known about the tenant of a search."""
+
+    walled: bool
+    """Whether the second wall is active."""
+    has_most: bool = False
+    """Whether the tenant has most of the messages of the store."""
+
+
 class PostgresSearch:
     """One search on one snapshot."""
 
-    def __init__(self, link: PostgresConnection, context: Context, lookup: Lookup, *, walled: bool) -> None:
+    def __init__(self, link: PostgresConnection, context: Context, lookup: Lookup, scope: SearchScope) -> None:
         self.link = link
         self.context = context
         self.lookup = lookup
-        self.walled = walled
+        self.walled = scope.walled
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.owner = lexemes.owner_of(context.tenant, self.user, lookup.conversation_id)
-        self.expression: Expression = lexemes.expression_of(lookup.query, self.owner)
+        self.has_most = scope.has_most and self.user is None and lookup.conversation_id is None
+        self.expression = self.expression_of(lookup.query)
         self._homes: dict[str, Conversation] = {}
+
+    def expression_of(self, query: Query) -> Expression:
+        return lexemes.expression_of(query, self.owner, has_most=self.has_most)
 
     async def quick(self) -> Matches | None:
         """Searches in one statement; None if that is not sufficient."""
@@ -68,7 +81,7 @@ class PostgresSearch:
             return None
         most = _most(size)
         walked = 0 if lookup.conversation_id is not None else _walked(size)
-        given = (self.context, lookup, self.expression.text, size, walked, most)
+        given = (self.context, lookup, self.expression, size, walked, most)
         found = await self.fetch(*search_sql.select_quick(*given))
         state = found[0] if found else None
         check_version(state[0] if state else None)
@@ -178,7 +191,7 @@ class PostgresSearch:
 
     async def _page(self, below: Position | None, size: int) -> list[Row]:
         """Returns the newest rows with the terms, in order."""
-        given = (self.context, self.lookup, self.expression.text, below, size)
+        given = (self.context, self.lookup, self.expression, below, size)
         if not self.walled:
             if self.lookup.conversation_id is None:
                 page = await self.fetch(*search_sql.select_walked(*given, _walked(size)))
@@ -208,17 +221,19 @@ class PostgresSearch:
         return not self.lookup.metadata or rules.has_metadata(self._homes[id], self.lookup.metadata)
 
 
-async def search_quickly(link: PostgresConnection, context: Context, lookup: Lookup, *, walled: bool) -> Matches | None:
+async def search_quickly(
+    link: PostgresConnection, context: Context, lookup: Lookup, scope: SearchScope
+) -> Matches | None:
     """Returns the matches, in one statement; None if it takes more."""
-    return await PostgresSearch(link, context, lookup, walled=walled).quick()
+    return await PostgresSearch(link, context, lookup, scope).quick()
 
 
 async def search(
     link: PostgresConnection,
     context: Context,
     lookup: Lookup,
+    scope: SearchScope,
     *,
-    walled: bool,
     note_tail: Callable[[str], None],
     any_tail: bool = False,
 ) -> Matches | None:
@@ -230,7 +245,7 @@ async def search(
     if tail is None:
         return None
     lookup, has_all = await with_pieces(link, context, lookup)
-    found = await PostgresSearch(link, context, lookup, walled=walled).run(tail)
+    found = await PostgresSearch(link, context, lookup, scope).run(tail)
     return found if has_all else structs.replace(found, complete=False)
 
 

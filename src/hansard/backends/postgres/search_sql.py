@@ -7,6 +7,7 @@ from typing import Any
 
 from hansard.analysis import Lookup, Position
 from hansard.backends.postgres import rows
+from hansard.backends.postgres.lexemes import Expression
 from hansard.contract.types import Context
 from hansard.model import to_micros
 
@@ -57,8 +58,12 @@ class Statement:
             return ""
         return f" AND {table}conversation = {self.value(self.lookup.conversation_id, 'text')}"
 
-    def terms(self, expression: str) -> str:
-        return f"terms @@ {self.value(expression, 'text')}::tsquery"
+    def terms(self, expression: Expression) -> str:
+        return f"terms @@ {self.value(expression.text, 'text')}::tsquery"
+
+    def looked_up(self, expression: Expression) -> str:
+        """Like `terms`, for the index of terms."""
+        return f"terms @@ {self.value(expression.in_index, 'text')}::tsquery"
 
     def joined(self) -> str:
         """Joins the visible rows of `s` that the lookup selects. OFFSET keeps the planner to one index lookup a row."""
@@ -118,16 +123,17 @@ class Statement:
         )
         return ("true" if self.lookup.all_branches else on_branch) + (filters if conditions else "")
 
-    def posted(self, terms: str, most: int | None, *, walled: bool) -> str:
+    def posted(self, terms: Expression, most: int | None, *, walled: bool) -> str:
         """The rows with the terms, up to a bound. See `found` for the form of the conditions."""
         columns = f"tenant = $1{self.between(None)}{self.owned()}"
         return (
-            f"SELECT conversation, line, seq, created_at, loose, words FROM hansard.search WHERE {self.terms(terms)} "
-            f"AND {columns if walled else f'({columns}) IS TRUE'} LIMIT {self.number(most)}"
+            f"SELECT conversation, line, seq, created_at, loose, words FROM hansard.search "
+            f"WHERE {self.looked_up(terms)} AND {columns if walled else f'({columns}) IS TRUE'} "
+            f"LIMIT {self.number(most)}"
         )
 
     def walked(
-        self, terms: str, below: Position | None, limit: int, walked: int | None, condition: str = "true"
+        self, terms: Expression, below: Position | None, limit: int, walked: int | None, condition: str = "true"
     ) -> str:
         """The newest matches among the first `walked` messages in order."""
         return (
@@ -136,21 +142,21 @@ class Statement:
             f"WHERE s.{self.terms(terms)}{self.owned('s.')} ORDER BY {_OF_S} LIMIT {self.number(limit)}"
         )
 
-    def peeked(self, terms: str, below: Position | None, walked: int) -> str:
+    def peeked(self, terms: Expression, below: Position | None, walked: int) -> str:
         """The matches among the first messages of a walk."""
         return (
             f"SELECT 1 FROM (SELECT * FROM hansard.search WHERE tenant = $1{self.between(below)} "
             f"ORDER BY {_ORDER} LIMIT {self.number(walked)}) AS s WHERE s.{self.terms(terms)}"
         )
 
-    def found(self, terms: str, below: Position | None, most: int, condition: str = "true") -> str:
+    def found(self, terms: Expression, below: Position | None, most: int, condition: str = "true") -> str:
         """The rows with the terms, up to a bound, and one more if there are more.
 
-        The tenant is one of the terms. Columns are compared in a form that no other index supports, so that the planner
-        must use the index of terms.
+        The tenant is one of the terms, unless most messages are its own. Columns are compared in a form that no other
+        index supports, so that the planner must use the index of terms.
         """
         return (
-            f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.terms(terms)} "
+            f"SELECT conversation, line, seq, created_at, loose FROM hansard.search WHERE {self.looked_up(terms)} "
             f"AND (tenant = $1{self.between(below)}{self.owned()}) IS TRUE AND {condition} "
             f"LIMIT {self.number(most + 1)}"
         )
@@ -164,7 +170,7 @@ class Statement:
 
 
 def select_walked(
-    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, walked: int | None
+    context: Context, lookup: Lookup, terms: Expression, below: Position | None, limit: int, walked: int | None
 ) -> tuple[str, list[Any]]:
     """A page by the index of times."""
     one = Statement(context, lookup)
@@ -172,7 +178,7 @@ def select_walked(
 
 
 def select_sorted(
-    context: Context, lookup: Lookup, terms: str, below: Position | None, limit: int, most: int
+    context: Context, lookup: Lookup, terms: Expression, below: Position | None, limit: int, most: int
 ) -> tuple[str, list[Any]]:
     """A page by the index of terms, after the number of rows with them; more than `most` are not read."""
     one = Statement(context, lookup)
@@ -185,7 +191,7 @@ def select_sorted(
 
 
 def select_quick(
-    context: Context, lookup: Lookup, terms: str, limit: int, walked: int, most: int
+    context: Context, lookup: Lookup, terms: Expression, limit: int, walked: int, most: int
 ) -> tuple[str, list[Any]]:
     """The first two steps in one statement, with the conversations: sufficient for most searches.
 
@@ -228,7 +234,7 @@ def select_tail(context: Context, lookup: Lookup) -> tuple[str, list[Any]]:
     return sql, one.values
 
 
-def select_postings(context: Context, lookup: Lookup, terms: str, *, walled: bool) -> tuple[str, list[Any]]:
+def select_postings(context: Context, lookup: Lookup, terms: Expression, *, walled: bool) -> tuple[str, list[Any]]:
     """The messages with the terms."""
     one = Statement(context, lookup)
     sql = (
@@ -240,7 +246,9 @@ def select_postings(context: Context, lookup: Lookup, terms: str, *, walled: boo
     return sql, one.values
 
 
-def count_postings(context: Context, lookup: Lookup, terms: str, most: int, *, walled: bool) -> tuple[str, list[Any]]:
+def count_postings(
+    context: Context, lookup: Lookup, terms: Expression, most: int, *, walled: bool
+) -> tuple[str, list[Any]]:
     """How many of the first rows with the terms are searched, how many those rows are, and whether some are loose."""
     one = Statement(context, lookup)
     sql = (

@@ -21,6 +21,7 @@ from hansard.backends.postgres.index_task import IndexTask
 from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.replica import Reader
 from hansard.backends.postgres.schema import SchemaState
+from hansard.backends.postgres.tenant_share import TenantShare
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.backends.postgres.watch import Watch
 from hansard.contract.backend import Capabilities
@@ -48,6 +49,7 @@ class PostgresStorage:
     def __init__(self, options: PostgresOptions, state: SchemaState) -> None:
         self.engine = PostgresEngine(options, walled=state.walled)
         self._reader = Reader(self.engine, walled=state.walled)
+        self._share = TenantShare(self._reader, options.schema)
         self.filler = IndexTask(self.engine)
         self.appender = Appender(self.engine, self.write, self.filler.note)
         self._watch = Watch(self.engine)
@@ -204,15 +206,20 @@ class PostgresStorage:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self.engine.is_walled}
+        given = await self._given(context, lookup)
         quick = await self._reader.read(context, partial(search.search_quickly, **given))
         if quick is not None:
             return quick
         return await self._look(context, partial(search.search, **given, note_tail=self.filler.note_left))
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
-        given: dict[str, Any] = {"context": context, "lookup": lookup, "walled": self.engine.is_walled}
+        given = await self._given(context, lookup)
         return await self._look(context, partial(rank.rank, **given, note_tail=self.filler.note_left))
+
+    async def _given(self, context: Context, lookup: Lookup) -> dict[str, Any]:
+        walled = self.engine.is_walled
+        scope = search.SearchScope(walled, not walled and await self._share.has_most(context))
+        return {"context": context, "lookup": lookup, "scope": scope}
 
     async def _look(self, context: Context, look: Callable[..., Coroutine[Any, Any, T | None]]) -> T:
         """Runs a search, after indexing a long tail."""
