@@ -72,8 +72,8 @@ async def erase(grown: GrownStore, number: int) -> None:
 
 
 async def find_user_to_erase(grown: GrownStore) -> None:
-    """Skips those whom an earlier call has erased."""
-    while not (await grown.store.list_conversations(user_id=grown.last_user, limit=1)).items:
+    """Skips those whom an earlier call has erased, and those whose conversations are read."""
+    while grown.last_is_read or not (await grown.store.list_conversations(user_id=grown.last_user, limit=1)).items:
         grown.erased += 1
 
 

@@ -20,6 +20,8 @@ from tools.cassandra import Node, why_absent
 from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
 
+_SMALL = 10_000
+
 
 class Place(ABC):
     """The stores of one run, by their number of messages."""
@@ -30,6 +32,10 @@ class Place(ABC):
 
     @abstractmethod
     def url(self, messages: int) -> str: ...
+
+    def is_kept(self, messages: int) -> bool:
+        """Whether a store stays for the next run. A small one does not: each run erases half of its users."""
+        return self.options.keep and messages > _SMALL
 
     @abstractmethod
     async def bytes(self, messages: int) -> int:
@@ -56,7 +62,7 @@ class Files(Place):
     def url(self, messages: int) -> str:
         if messages not in self._paths:
             arena = self.arena
-            place = arena.kept(f"growth-{messages}") if self.options.keep else arena.place()
+            place = arena.kept(f"growth-{messages}") if self.is_kept(messages) else arena.place()
             self._paths[messages] = place
         return self._paths[messages][1]
 
@@ -70,11 +76,11 @@ class Schemas(Place):
     def __init__(self, arena: Arena) -> None:
         super().__init__(arena)
         self._server: Any = None
-        self._schemas: set[str] = set()
+        self._schemas: dict[int, str] = {}
 
     def _schema(self, messages: int) -> str:
-        name = f"growth_{messages}" if self.options.keep else f"growth_{os.getpid()}_{messages}"
-        self._schemas.add(name)
+        name = f"growth_{messages}" if self.is_kept(messages) else f"growth_{os.getpid()}_{messages}"
+        self._schemas[messages] = name
         return name
 
     def url(self, messages: int) -> str:
@@ -104,8 +110,9 @@ class Schemas(Place):
 
     async def close(self) -> None:
         if self._server is not None:
-            for name in self._schemas if not self.options.keep else ():
-                await self._server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+            for messages, name in self._schemas.items():
+                if not self.is_kept(messages):
+                    await self._server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
             await self._server.close()
 
 
@@ -120,15 +127,18 @@ class Keyspaces(Place):
         self._node = Node(self._folder)
         self._node.start()
 
+    def _keyspace(self, messages: int) -> str:
+        return f"growth_{messages}" if self.is_kept(messages) else f"growth_{os.getpid()}_{messages}"
+
     def url(self, messages: int) -> str:
-        return f"{self._node.url}/growth_{messages}"
+        return f"{self._node.url}/{self._keyspace(messages)}"
 
     async def pids(self) -> Sequence[int]:
         return [self._node.process.pid] if self._node.process else ()
 
     async def bytes(self, messages: int) -> int:
         self._node.stop()  # writes out what it holds in memory
-        files = (self._folder / "data" / f"growth_{messages}").rglob("*")
+        files = (self._folder / "data" / self._keyspace(messages)).rglob("*")
         return sum(each.stat().st_size for each in files if each.is_file())
 
     async def close(self) -> None:
