@@ -128,8 +128,7 @@ _BODY = (
 
 
 def same_body(draft: Draft, stored: Message) -> bool:
-    """Returns whether a draft equals the stored message in everything that its writer decides, including a given time.
-    Returns whether a draft equals the stored message in everything that its writer decides, including a given time."""
+    """Returns whether a draft equals the stored message in everything that its writer decides, including its time."""
     message = draft.message
     return (
         all(getattr(message, name) == getattr(stored, name) for name in _BODY)

@@ -12,6 +12,7 @@ from starlette.types import Receive, Send
 
 from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.server.deadlines import Deadlines
+from hansard.server.endpoints import Headers
 from hansard.server.problems import HttpError
 
 EXTENSION = "hansard.exchange"
@@ -39,7 +40,9 @@ class Exchange(Protocol):
 
     def take_body(self) -> bytes | None: ...
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool: ...
+    def respond(self, status: int, fixed: Headers, own: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Writes a response. `fixed` are headers that many responses have, `own` those of this one."""
+        ...
 
 
 class RequestBody:
@@ -170,7 +173,10 @@ def _too_large(size: int, most: int) -> HttpError:
 
 def require_type(headers: dict[bytes, bytes], wanted: str) -> None:
     """Refuses other media types. A page of another site can make a browser post text, but not JSON, without CORS."""
-    given = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    sent = headers.get(b"content-type", b"")
+    if sent == wanted.encode():
+        return
+    given = sent.partition(b";")[0].strip().lower()
     if given != wanted.encode():
         shown = given.decode("latin-1") or "nothing"
         raise HttpError(415, ValidationError(f"the Content-Type is {shown}: this needs {wanted}"))

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-class _Deadline:
-    __slots__ = ("at", "has_passed", "task")
-
-    def __init__(self, task: asyncio.Task[Any], at: float) -> None:
-        self.task = task
-        self.at = at
-        self.has_passed = False
 
 
 class Deadlines:
@@ -23,35 +15,48 @@ class Deadlines:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._open: dict[_Deadline, None] = {}
+        self._open: dict[asyncio.Task[Any], float] = {}
+        self._passed: set[asyncio.Task[Any]] = set()
+        """Tasks that were cancelled at their deadline."""
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def wait_for(self, work: Awaitable[T]) -> T:
-        """Returns the result of `work`. Cancels it and raises `TimeoutError` after the deadline."""
-        loop = asyncio.get_running_loop()
+        """Returns the result of `work`. Cancels it and raises `TimeoutError` after the deadline.
+
+        A task can wait for one at a time.
+        """
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            # Not for every request: it asks the system for the process id, which costs as much as the rest.
+            loop = self._loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         assert task is not None
-        deadline = _Deadline(task, loop.time() + self.seconds)
-        self._open[deadline] = None
+        self._open[task] = at = time.monotonic() + self.seconds
         if self._timer is None:
-            self._timer = loop.call_at(deadline.at, self._cancel_expired, loop)
+            self._start_timer(at)
         try:
             return await work
         except asyncio.CancelledError:
-            if not deadline.has_passed:
+            if task not in self._passed:
                 raise
             task.uncancel()
             raise TimeoutError from None
         finally:
-            self._open.pop(deadline, None)
+            self._open.pop(task, None)
+            self._passed.discard(task)
 
-    def _cancel_expired(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _start_timer(self, at: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(at - time.monotonic(), self._cancel_expired)
+
+    def _cancel_expired(self) -> None:
         self._timer = None
-        now = loop.time()
-        while (first := next(iter(self._open), None)) is not None:
-            if first.at > now:
-                self._timer = loop.call_at(first.at, self._cancel_expired, loop)
+        now = time.monotonic()
+        while self._open:
+            task, at = next(iter(self._open.items()))
+            if at > now:
+                self._start_timer(at)
                 return
-            del self._open[first]
-            first.has_passed = True
-            first.task.cancel()
+            del self._open[task]
+            self._passed.add(task)
+            task.cancel()

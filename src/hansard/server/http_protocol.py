@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 
 from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import (
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from hansard.server.body import EXTENSION
+from hansard.server.endpoints import Headers
 
 _LONGEST_HEAD = 64 * 1024
 _PUNCTUATION = len(": \r\n")
@@ -123,6 +125,14 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
 
 
+@lru_cache(maxsize=256)
+def _head(status: int, fixed: Headers) -> bytes:
+    """Returns the first lines of a response."""
+    if HEADER_VALUE_RE.search(b"".join([value for _, value in fixed])):
+        raise RuntimeError("a header of the response contains a control character")
+    return STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % header for header in fixed])
+
+
 class HttpExchange:
     """One request and its response on a connection, without the events of ASGI."""
 
@@ -144,16 +154,16 @@ class HttpExchange:
         cycle.body = bytearray()
         return data
 
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+    def respond(self, status: int, fixed: Headers, own: list[tuple[bytes, bytes]], body: bytes) -> bool:
         """Writes a whole response. Returns False, and writes nothing, if the client must read earlier bytes first."""
         cycle = self._cycle
         if cycle.disconnected or cycle.response_started or cycle.flow.write_paused:
             return False
-        if HEADER_VALUE_RE.search(b"".join([value for _, value in headers])):
+        if HEADER_VALUE_RE.search(b"".join([value for _, value in own])):
             raise RuntimeError("a header of the response contains a control character")
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
-        lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]]
+        lines = [_head(status, fixed), *[b"%b: %b\r\n" % header for header in (*cycle.default_headers, *own)]]
         lines.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
         if cycle.scope["method"] != "HEAD":
             lines.append(body)

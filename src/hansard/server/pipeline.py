@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -92,9 +92,9 @@ class Pipeline(ABC, Generic[C]):
     def make_request(self, scope: Scope, receive: Receive, send: Send) -> C:
         """Creates the request."""
 
-    async def admit(self, request: C) -> Caller:
+    def admit(self, request: C) -> Coroutine[Any, Any, Caller]:
         """Returns the caller."""
-        return await self.auth.admit(request.headers, request.scope.get("client"))
+        return self.auth.admit(request.headers, request.scope.get("client"))
 
     def find(self, request: C) -> tuple[Endpoint, tuple[str, ...]]:
         """Returns the endpoint and the values of its path parameters."""

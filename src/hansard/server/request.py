@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import AsyncIterator
 from copy import copy
+from functools import lru_cache
 from typing import Generic, Self, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from hansard.server.body import EXTENSION, Exchange, RequestBody
 from hansard.server.context import ServerContext
-from hansard.server.endpoints import Caller, Endpoint, HttpResponse
+from hansard.server.endpoints import Caller, Endpoint, Headers, HttpResponse
 from hansard.store import Store
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 
-_random = random.Random()
+_PROCESS = f"{random.getrandbits(32):08x}"
+_numbers = itertools.count(random.getrandbits(30))
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -27,9 +30,15 @@ _SAFE_HEADERS = (
 )
 
 
+@lru_cache(maxsize=64)
+def _fixed_headers(media_type: str) -> Headers:
+    """Returns the headers that every response of a media type has."""
+    return (*_SAFE_HEADERS, (b"content-type", media_type.encode()))
+
+
 def _new_id() -> str:
     # Not from the system's generator: that call releases the GIL, and a request id need not be unguessable.
-    return f"{_random.getrandbits(64):016x}"
+    return f"{_PROCESS}{next(_numbers):08x}"
 
 
 class Request(Generic[Q, B]):
@@ -108,17 +117,17 @@ class Request(Generic[Q, B]):
         if not isinstance(answer.body, bytes):
             await self._send_stream(answer, answer.body)
             return
-        headers = self._headers(answer)
-        headers.append((b"content-length", b"%d" % len(answer.body)))
+        fixed, own = _fixed_headers(answer.media_type), self._own_headers(answer)
+        own.append((b"content-length", b"%d" % len(answer.body)))
         self.has_started = True
-        if self._exchange is None or not self._exchange.respond(answer.status, headers, answer.body):
-            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if self._exchange is None or not self._exchange.respond(answer.status, fixed, own, answer.body):
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": [*fixed, *own]})
             await self._send({"type": "http.response.body", "body": answer.body})
 
-    def _headers(self, answer: HttpResponse) -> list[tuple[bytes, bytes]]:
+    def _own_headers(self, answer: HttpResponse) -> list[tuple[bytes, bytes]]:
+        """Returns the headers that only this response has."""
         id = self.request_id.encode()
-        named = [(name, id) for name in self.id_headers]
-        return [*_SAFE_HEADERS, (b"content-type", answer.media_type.encode()), *named, *answer.headers]
+        return [*[(name, id) for name in self.id_headers], *answer.headers]
 
     async def _send_stream(self, answer: HttpResponse, pieces: AsyncIterator[bytes]) -> None:
         """Sends no headers before the first chunk: until then, an error can still be reported with its status."""
@@ -144,7 +153,7 @@ class Request(Generic[Q, B]):
     async def _send_piece(self, answer: HttpResponse, piece: bytes, *, more: bool = True) -> None:
         if not self.has_started:
             self.has_started = True
-            headers = self._headers(answer)
+            headers = [*_fixed_headers(answer.media_type), *self._own_headers(answer)]
             await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 

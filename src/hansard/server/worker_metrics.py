@@ -29,10 +29,6 @@ class Durations(Struct):
     counts: list[int]
     sum: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.sum += seconds
-
 
 def _no_durations() -> Durations:
     return Durations([0] * len(BUCKETS))
@@ -52,12 +48,14 @@ class WorkerCounters(Struct):
     """Values of this moment, which end with the worker."""
 
     def count_request(self, action: str, status: int, seconds: float, code: str | None) -> None:
-        statuses = self.requests.setdefault(action, {})
-        statuses[status] = statuses.get(status, 0) + 1
-        times = self.seconds.get(action)
-        if times is None:
+        try:
+            statuses, times = self.requests[action], self.seconds[action]
+        except KeyError:
+            statuses = self.requests[action] = {}
             times = self.seconds[action] = _no_durations()
-        times.add(seconds)
+        statuses[status] = statuses.get(status, 0) + 1
+        times.counts[bisect_left(BUCKETS, seconds)] += 1
+        times.sum += seconds
         if code is not None:
             self.errors[code] = self.errors.get(code, 0) + 1
 

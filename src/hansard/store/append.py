@@ -170,26 +170,24 @@ class AppendMethods(StorePart):
             marks.check_raters(self._view.user, made.drafts)
         user = None if user_id is None else self._writer(user_id)
         new = NewConversation(
-            user_id=user,
-            agent_id=None if agent_id is None else checks.id_of(agent_id, "agent_id", limits),
-            audit_id=None if audit_id is None else checks.id_of(audit_id, "audit_id", limits),
-            title=None if title is None else checks.text(title, "title"),
-            metadata={} if metadata is None else checks.metadata(metadata),
-            expires_at=None if expires_at is None else checks.time(expires_at, "expires_at"),
+            user,
+            None if agent_id is None else checks.id_of(agent_id, "agent_id", limits),
+            None if audit_id is None else checks.id_of(audit_id, "audit_id", limits),
+            None if title is None else checks.text(title, "title"),
+            {} if metadata is None else checks.metadata(metadata),
+            None if expires_at is None else checks.time(expires_at, "expires_at"),
         )
         append = Append(
             made.drafts,
-            new if checks.flag(create, "create") else None,
-            user_id=user,
-            branch=None if branch is None else checks.id_of(branch, "branch", limits),
-            expected_version=None
-            if expected_version is None
-            else checks.count(expected_version, "expected_version", least=0),
-            on_duplicate=_on_duplicate(on_duplicate),
-            max_messages=limits.messages,
-            blobs=made.blobs,
-            revive=checks.flag(revive, "revive"),
-            count_usage=checks.flag(count_usage, "count_usage"),
+            new if create is True or checks.flag(create, "create") else None,
+            user,
+            None if branch is None else checks.id_of(branch, "branch", limits),
+            None if expected_version is None else checks.count(expected_version, "expected_version", least=0),
+            _FIRST if on_duplicate is _FIRST else checks.one_of(on_duplicate, (_FIRST, "error"), "on_duplicate"),
+            limits.messages,
+            made.blobs,
+            revive is not False and checks.flag(revive, "revive"),
+            count_usage is True or checks.flag(count_usage, "count_usage"),
         )
         context = self._view.context()
         if records:
@@ -319,10 +317,6 @@ class AppendMethods(StorePart):
         if self._view.embeddings is not None:
             self._view.embeddings.note(context.tenant, id, [message.seq for message in appended.messages])
         return await self._whole(context, appended, made.blobs)
-
-
-def _on_duplicate(value: OnDuplicate) -> OnDuplicate:
-    return value if value is _FIRST else checks.one_of(value, (_FIRST, "error"), "on_duplicate")
 
 
 def _have_blobs(messages: list[Message]) -> bool:

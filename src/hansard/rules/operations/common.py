@@ -90,6 +90,8 @@ def usage_of(conversation: Conversation, messages: Iterable[Message]) -> list[Us
     for message in messages:
         if (usage := message.usage) is not None:
             used.setdefault((message.created_at.date(), usage.model or None), []).append(usage)
+    if not used:
+        return []
     return [
         UsageRow(
             day.isoformat(),

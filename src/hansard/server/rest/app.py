@@ -34,7 +34,8 @@ class RestApi(Pipeline[Request[Any, Any]]):
 
     async def decode(self, request: Request[Any, Any]) -> None:
         assert request.endpoint is not None
-        _read_conditions(request.endpoint, request)
+        if b"if-match" in request.headers or b"idempotency-key" in request.headers:
+            _read_conditions(request.endpoint, request)
         request.query = parameters.decode(request.scope["query_string"], request.endpoint.query)
         if request.endpoint.consumes is not None:
             body.require_type(request.headers, request.endpoint.consumes)
