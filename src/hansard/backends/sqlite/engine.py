@@ -120,8 +120,6 @@ class SqliteEngine:
         self._readers: list[ReadConnection] = []
         self._gathering: dict[asyncio.AbstractEventLoop, list[WriteJob[Any]]] = {}
         """The jobs of the current turn of each event loop."""
-        self._running = threading.local()
-        """The event loop that last submitted a job, of each thread."""
         self._queue: queue.SimpleQueue[list[WriteJob[Any]] | None] = queue.SimpleQueue()
         self._door = threading.Lock()
         """Guards the queue: nothing is added after its end."""
@@ -205,10 +203,7 @@ class SqliteEngine:
     def submit(self, run: Callable[[SqliteWriter], T]) -> asyncio.Future[T]:
         """Runs a job on the writing thread, together with other queued jobs."""
         self._check_alive()
-        loop: asyncio.AbstractEventLoop | None = getattr(self._running, "loop", None)
-        if loop is None or not loop.is_running():
-            # Not for every job: it asks the system for the process id.
-            loop = self._running.loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         job = WriteJob(run, future=future)
         gathered = self._gathering.get(loop)
