@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.wait import PATIENCE
 from tests.web.kit import Page, Site, sited
 
 from hansard import Message, Usage
+from hansard.model import Stats
 from hansard.server.settings import Settings
+from hansard.server.web import usage_totals
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
 
@@ -372,6 +376,26 @@ def test_much_usage_is_added_up_once_a_minute(site: Site) -> None:
     site.store.append("c", said)
     later = site.get("/").tree.one("dl", "numbers").words
     assert later == numbers
+
+
+def test_conversations_that_take_long_to_count_are_left_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+
+    async def slow(tenant: str | None) -> Stats:
+        counts.append(tenant)
+        await asyncio.sleep(PATIENCE)
+        raise AssertionError("nobody waits that long")
+
+    monkeypatch.setattr(usage_totals, "_PATIENCE", 0.1)
+    monkeypatch.setattr(site.api.store.backend, "stats", slow)
+    site.store.append("c", Message("user", "Where is my order?"), title="orders")
+    for _ in range(3):
+        page = site.get("/")
+        assert page.status == 200
+        assert "There are too many conversations to count them for this page." in page
+        assert "orders" in page
+        assert "Tokens, 30 days" in page
+    assert len(counts) == 1
 
 
 def test_an_erased_user_is_in_no_figure(site: Site) -> None:

@@ -1,7 +1,7 @@
 """Statistics and recent usage for the overview: totals by day, model, agent and user.
 
 A busy store has many conversations, and a row of usage for each user, agent, model and day. Large totals are computed
-at most once a minute.
+at most once a minute. Conversations that cannot be counted in a few seconds are not counted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ BUSIEST = 6
 _MANY_ROWS, _MANY_CONVERSATIONS = 5_000, 10_000
 """Above these sizes, totals are computed at most once a minute."""
 _MINUTE = timedelta(minutes=1)
+_PATIENCE = 5.0
+"""Seconds that a page waits for the number of conversations."""
+_PAUSE = timedelta(minutes=10)
+"""How long conversations are not counted again that took longer."""
 _MAX_CACHED = 64
 
 
@@ -33,7 +37,7 @@ class UsageRank(Struct, frozen=True):
 
 class Totals(Struct, frozen=True):
     stats: Stats | None
-    """None if the store has no statistics, or in a user's view."""
+    """None if the store has no statistics, in a user's view, or if counting took too long."""
     total: UsageRank
     tokens: dict[str, int]
     """Tokens by day."""
@@ -46,6 +50,8 @@ class Totals(Struct, frozen=True):
     at: datetime
     is_cached: bool
     """The totals were expensive to compute, so they are shown for up to a minute."""
+    is_uncounted: bool
+    """Counting the conversations took too long."""
 
 
 class UsageTotals:
@@ -54,6 +60,8 @@ class UsageTotals:
     def __init__(self) -> None:
         self._cached: dict[tuple[str, str | None, date], Totals] = {}
         self._generation = 0
+        self._uncounted: dict[tuple[str, str | None], datetime] = {}
+        """Until when the conversations of a view are not counted."""
 
     async def sums(self, store: Store, since: date) -> Totals:
         now = datetime.now(UTC)
@@ -62,8 +70,8 @@ class UsageTotals:
         if cached is not None and now - cached.at < _MINUTE:
             return cached
         generation = self._generation
-        stats, rows = await asyncio.gather(_stats(store), _usage(store, since))
-        made = _add_up(stats, rows, now)
+        stats, rows = await asyncio.gather(self._stats(store, now), _usage(store, since))
+        made = _add_up(stats, rows, now, is_uncounted=key[:2] in self._uncounted)
         self._cached.pop(key, None)
         if made.is_cached and generation == self._generation:
             self._cached[key] = made
@@ -71,17 +79,24 @@ class UsageTotals:
                 del self._cached[next(iter(self._cached))]
         return made
 
+    async def _stats(self, store: Store, now: datetime) -> Stats | None:
+        view = (store.tenant_id, store.user_id)
+        if now < self._uncounted.get(view, now):
+            return None
+        self._uncounted.pop(view, None)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await store.stats()
+        except TimeoutError:
+            self._uncounted[view] = now + _PAUSE
+        except (Denied, Unsupported):
+            pass
+        return None
+
     def clear(self) -> None:
         """Clears the cache after a deletion, so that deleted data and erased names are no longer shown."""
         self._generation += 1
         self._cached.clear()
-
-
-async def _stats(store: Store) -> Stats | None:
-    try:
-        return await store.stats()
-    except (Denied, Unsupported):
-        return None
 
 
 async def _usage(store: Store, since: date) -> list[UsageRow]:
@@ -91,7 +106,7 @@ async def _usage(store: Store, since: date) -> list[UsageRow]:
         return []
 
 
-def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Totals:
+def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime, *, is_uncounted: bool) -> Totals:
     tokens: dict[str, int] = defaultdict(int)
     costs: dict[str, float] = defaultdict(float)
     for row in rows:
@@ -108,6 +123,7 @@ def _add_up(stats: Stats | None, rows: Sequence[UsageRow], now: datetime) -> Tot
         _ranked(rows, lambda row: row.user_id),
         now,
         is_cached=is_much or len(rows) > _MANY_ROWS,
+        is_uncounted=is_uncounted,
     )
 
 
