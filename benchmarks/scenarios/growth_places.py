@@ -125,7 +125,7 @@ class Keyspaces(Place):
             raise NotAvailable(reason)
         self._folder = arena.kept("growth-cassandra")[0] if self.options.keep else arena.place()[0]
         self._node = Node(self._folder)
-        self._node.start()
+        self._node.start("-Xmx1g")  # the little that tests need is collected for seconds under a bulk load
 
     def _keyspace(self, messages: int) -> str:
         return f"growth_{messages}" if self.is_kept(messages) else f"growth_{os.getpid()}_{messages}"
