@@ -80,7 +80,7 @@ def role(value: object) -> str:
 
 def one_of(value: T, choices: Collection[object], what: str) -> T:
     """Returns the choice that equals the value: plain text even if the value is of a subclass."""
-    if type(value) is str and value in choices:
+    if (value is None or type(value) is str) and value in choices:
         return value
     for choice in choices:
         is_text = isinstance(value, str) and isinstance(choice, str)

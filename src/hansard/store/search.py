@@ -84,59 +84,54 @@ class SearchMethods(StorePart):
         - `read_from`: `"replica"` lets a replica answer, if the store has one: the newest writes may be missing.
         """
         # Imported late: programs that never search need not load their tables.
-        from hansard.store import search_context, search_modes
+        from hansard.store.search_context import checked_around, find, narrowed, whole, with_context
+        from hansard.store.search_modes import are_unchanged, checked_lookup, checked_mode, with_blobs
 
+        limits = self.limits
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
-        how = search_modes.mode(mode, order, match, has_embedder=self._view.embeddings is not None)
+        how = checked_mode(mode, order, match, has_embedder=self._view.embeddings is not None)
         narrow = _UNFILTERED
         if roles is not None or participant_ids is not None or since is not None or until is not None:
             narrow = read_query.filters(roles, participant_ids, None, since, until)
-        lookup = search_modes.lookup(
+        lookup = checked_lookup(
             query,
             how,
-            self.limits,
-            conversation_id=checks.optional_id(conversation_id, "conversation_id", self.limits),
-            branch=checks.optional_id(branch, "branch", self.limits),
+            limits,
+            conversation_id=checks.optional_id(conversation_id, "conversation_id", limits),
+            branch=checks.optional_id(branch, "branch", limits),
             all_branches=checks.flag(all_branches, "all_branches"),
             user_id=self._owner(user_id),
-            agent_id=checks.optional_id(agent_id, "agent_id", self.limits),
+            agent_id=checks.optional_id(agent_id, "agent_id", limits),
             metadata=checks.metadata(metadata),
             roles=narrow.roles,
             participant_ids=narrow.participant_ids,
             since=narrow.since,
             until=narrow.until,
-            limit=checks.count(limit, "limit", self.limits.page),
-            label=None if label is None else marks.checked_label(label, self.limits),
+            limit=checks.count(limit, "limit", limits.page),
+            label=None if label is None else marks.checked_label(label, limits),
             rating=None if rating is None else marks.checked_value(rating),
         )
         cap = checks.optional_count(token_cap, "token_cap", least=1)
         place = checks.optional_text(cursor, "the cursor")
-        near = search_context.checked_around(around, group_by, lookup, place)
+        near = checked_around(around, group_by, lookup, place)
         context = self._view.context(read_from)
         timed = None
         if time is not None:
             checks.one_of(time, (None, "auto"), "time")
-            timed = search_context.narrowed(lookup, str(query), context, how, self.limits)
+            timed = narrowed(lookup, str(query), context, how, limits)
 
-        async def find() -> Hits:
-            return await search_context.find(
-                self._view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by
-            )
-
-        hits = await find()
+        hits = await find(self._view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by)
         if self._view.backend.capabilities.changed_elsewhere:
             for _ in range(_ATTEMPTS):
-                if await search_modes.are_unchanged(self._view, context, hits):
+                if await are_unchanged(self._view, context, hits):
                     break
-                hits = await find()
-        hits = await search_modes.with_blobs(self._view, context, hits, blobs)
+                hits = await find(self._view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by)
+        hits = await with_blobs(self._view, context, hits, blobs)
         if not near and group_by is None:
             return hits
-        hits = await search_context.with_context(
-            self._view, context, lookup, hits, near, cap, grouped=group_by is not None
-        )
-        return await search_context.whole(self._view, context, hits, blobs)
+        hits = await with_context(self._view, context, lookup, hits, near, cap, grouped=group_by is not None)
+        return await whole(self._view, context, hits, blobs)
 
     async def embed(self) -> int:
         """Computes the missing vectors of the tenant's messages, and returns how many there were.

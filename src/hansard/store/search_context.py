@@ -46,7 +46,7 @@ def narrowed(lookup: Lookup, text: str, context: Context, how: How, limits: Limi
     if found is None or not found[1]:
         return None
     period, rest = found
-    words = search_modes.lookup(rest, how, limits)
+    words = search_modes.checked_lookup(rest, how, limits)
     times = {"since": period.since, "until": period.until, "is_timed": True}
     narrow = structs.replace(lookup, query=words.query, neighbours=words.neighbours, **times)
     return (narrow, period) if narrow.query else None

@@ -69,7 +69,7 @@ class How(Struct, frozen=True):
     """Every word of the query counts. By meaning, a query may be a whole page."""
 
 
-def mode(mode: SearchMode | None, order: object, match: object, *, has_embedder: bool = False) -> How:
+def checked_mode(mode: SearchMode | None, order: object, match: object, *, has_embedder: bool = False) -> How:
     checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode")
     checks.one_of(order, ("relevance", "newest"), "order")
     checks.one_of(match, (None, "all", "any", "auto", "part"), "match")
@@ -93,7 +93,7 @@ def _by_words(order: object, match: object) -> How:
     return How(best, "auto" if match == "auto" else "any" if match == "any" else "all")
 
 
-def lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
+def checked_lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
     if not isinstance(query, str):
         raise ValidationError(f"query must be text, not a {type(query).__name__}")
     text = query if type(query) is str else str.__str__(query)
@@ -242,11 +242,11 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
 
 
 async def _find_any(view: View, context: Context, lookup: Lookup) -> Matches:
-    how = view.backend.capabilities.search
-    if not lookup.query or not view.backend.capabilities.keeps:
+    capabilities = view.backend.capabilities
+    if not lookup.query or not capabilities.keeps:
         return Matches([])
-    view.require(how != "none", "search", "search")
-    if has_index(view.backend.capabilities, lookup):
+    view.require(capabilities.search != "none", "search", "search")
+    if has_index(capabilities, lookup):
         return await cast(Indexed, view.backend).search(context, lookup)
     return await scan.find(view.backend, context, lookup)
 
@@ -261,11 +261,11 @@ async def _rank(view: View, context: Context, lookup: Lookup) -> Ranking:
 
 
 async def _rank_any(view: View, context: Context, lookup: Lookup) -> Ranking:
-    how = view.backend.capabilities.search
-    if not lookup.query or not view.backend.capabilities.keeps:
+    capabilities = view.backend.capabilities
+    if not lookup.query or not capabilities.keeps:
         return Ranking([])
-    view.require(how != "none", "search", "search")
-    if has_index(view.backend.capabilities, lookup):
+    view.require(capabilities.search != "none", "search", "search")
+    if has_index(capabilities, lookup):
         return await cast(Indexed, view.backend).rank(context, lookup)
     return await scan.rank(view.backend, context, lookup)
 
@@ -293,9 +293,12 @@ async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -
 
     A hit whose message was deleted since it was found, and whose blobs are gone with it, is left out.
     """
+    changing = {at for at, hit in enumerate(hits) if hit.message.blobs or hit.message.status == "in_progress"}
+    if not changing:
+        return hits
     kept: list[Hit] = []
-    for hit in hits:
-        if hit.message.blobs or hit.message.status == "in_progress":
+    for at, hit in enumerate(hits):
+        if at in changing:
             whole = await read_query.with_blobs(view, context, [hit.message], mode)
             kept += [structs.replace(hit, message=message) for message in whole]
         else:
@@ -306,7 +309,7 @@ async def with_blobs(view: View, context: Context, hits: Hits, mode: BlobMode) -
 
 def _capped(matches: list[Match], cap: int | None) -> list[Match]:
     """Returns as many matches as the cap allows, but at least one."""
-    return matches[: fitting([match.message for match in matches], cap)]
+    return matches if cap is None else matches[: fitting([match.message for match in matches], cap)]
 
 
 def fitting(messages: Sequence[Message], cap: int | None) -> int:

@@ -60,22 +60,15 @@ class IndexState(Struct, frozen=True, gc=False):
 
     version: int
     indexed: int
-    latest: int
+    moved: int
+    """How far behind its time the slot of an entry may be."""
     lag: int
     unclean: int
     has_entries: int
     """Whether anything is indexed: 0 or 1."""
-    last: int | None
-
-    @property
-    def tail(self) -> int:
-        """Returns an upper bound of the number of messages that are not indexed yet."""
-        return max(0, (self.last or 0) - self.indexed)
-
-    @property
-    def moved(self) -> int:
-        """Returns how far behind its time the slot of an entry may be. It is stored as `latest`."""
-        return max(0, self.latest)
+    last: int
+    tail: int
+    """An upper bound of the number of messages that are not indexed yet."""
 
     @property
     def is_ours(self) -> bool:
@@ -94,8 +87,8 @@ def state_of(connection: sqlite3.Connection) -> IndexState:
 @decodes
 def _state_of(row: Row) -> IndexState:
     version, indexed, latest, lag, unclean, has_entries = map(index, row[:-1])
-    last = None if row[-1] is None else index(row[-1])
-    return IndexState(version, indexed, latest, lag, unclean, has_entries, last)
+    last = 0 if row[-1] is None else index(row[-1])
+    return IndexState(version, indexed, max(0, latest), lag, unclean, has_entries, last, max(0, last - indexed))
 
 
 def entry_range(connection: sqlite3.Connection, tenant: str) -> tuple[int, int] | None:
@@ -144,7 +137,7 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     # Others were deleted before they were indexed.
     _add(writer, state, found[-1][0], [row[1:] for row in found if row[1] is not None])
     writer.run("delete_indexed_rows", found[-1][0])
-    left: int = (state.last or 0) - found[-1][0]
+    left: int = state.last - found[-1][0]
     return max(0, left)
 
 

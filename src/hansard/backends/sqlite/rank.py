@@ -122,7 +122,7 @@ class SqlitePostings:
             return {key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in many}
         read = dict(self._rows(keys))
         self._read |= read
-        homes = self._connection.homes_of([row[-1] for row in read.values()])
+        homes = self._connection.homes_of({row[-1] for row in read.values()})
         return {key: (row[5], row[0] & rows.SEQ_MASK, homes[row[-1]].conversation.id) for key, row in read.items()}
 
     async def run(self, work: Callable[[], T]) -> T:

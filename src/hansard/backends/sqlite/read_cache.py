@@ -8,7 +8,7 @@ that another connection, of any process, has committed.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from copy import deepcopy
 from typing import Any
 
@@ -91,21 +91,19 @@ class ReadConnection(sqlite3.Connection):
 
     def home_of(self, pk: int) -> ConversationBranch:
         """Returns a conversation with its active branch. Callers must not hand it out: see `own`."""
-        return self._homes.get(pk) or self.homes_of((pk,))[pk]
+        return self._homes.get(pk) or self.homes_of({pk})[pk]
 
-    def homes_of(self, pks: Iterable[int]) -> Mapping[int, ConversationBranch]:
+    def homes_of(self, pks: Set[int]) -> Mapping[int, ConversationBranch]:
         """Returns at least these conversations, read together, which is faster than one by one."""
-        wanted = set(pks)
-        missing = wanted - self._homes.keys()
-        if missing and len(self._homes) >= _MOST:
+        if pks <= self._homes.keys():
+            return self._homes
+        if len(self._homes) >= _MOST:
             self._homes.clear()
             self.segments.clear()
-            missing = wanted  # those that were there are gone, too
-        if missing:
-            self._read_homes(missing)
+        self._read_homes(pks - self._homes.keys())
         return self._homes
 
-    def _read_homes(self, missing: set[int]) -> None:
+    def _read_homes(self, missing: Set[int]) -> None:
         for pk, *columns, segment, path in self.execute(QUERIES["find_conversations_by_pk"], (str([*missing]),)):
             conversation = rows.conversation_of(tuple(columns), "the search")
             branch = StoredBranch("", segment, rows.path_of(path, f"conversation {conversation.id!r}"))
@@ -129,9 +127,7 @@ class ReadConnection(sqlite3.Connection):
 
 def own(conversation: Conversation) -> Conversation:
     """Returns a copy whose metadata the caller may change."""
-    copied: Conversation = conversation.__copy__()  # type: ignore[attr-defined]  # every Struct has it
-    structs.force_setattr(copied, "metadata", deepcopy(conversation.metadata) if conversation.metadata else {})
-    return copied
+    return structs.replace(conversation, metadata=deepcopy(conversation.metadata) if conversation.metadata else {})
 
 
 def _room(kind: Any) -> Any:

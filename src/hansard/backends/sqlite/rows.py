@@ -16,6 +16,7 @@ from hansard.contract.types import ConversationState, Draft, StoredBranch
 from hansard.errors import Corrupt
 from hansard.model import (
     EPOCH,
+    MAIN,
     MICROSECOND,
     Conversation,
     Message,
@@ -26,7 +27,7 @@ from hansard.model import (
     to_micros,
 )
 
-NO_EXTRA = codec.Extra()
+_NO_EXTRA = codec.Extra()
 _decode = msgspec.json.Decoder().decode
 _decode_extra = codec.extra_decoder().decode
 
@@ -253,42 +254,68 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
 
 @decodes
 def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list[Message]:
-    """Reading is mostly this loop: it creates each message directly, and plain ones, the common case, first."""
+    """Decodes the columns of `tail`; rows may have more columns after these.
+
+    Reading is mostly this loop. Plain messages, the common case, get only what is not a default.
+    """
     made: list[Message] = []
-    for (key, id, role, format, body, created_at, extra), conversation_id in zip(found, conversation_ids, strict=False):
-        try:
-            content = body if format is None else _decode(body)
-            more = NO_EXTRA if extra is None else _decode_extra(extra)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            where = f"message {id!r} of conversation {conversation_id!r}"
-            raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
-        message = Message(
-            role,
-            content,
-            id,
-            conversation_id,
-            key & SEQ_MASK,
-            more.branch,
-            format or "text",
-            more.participant,
-            more.mentions,
-            more.scope,
-            more.status,
-            more.pinned,
-            _times[created_at],
-            None if more.updated_at is None else from_micros(more.updated_at),
-            more.trace_id,
-            more.sources,
-            more.usage,
-            more.metadata,
-            more.blobs,
-            more.labels,
-            more.ratings,
-            None if more.edited_at is None else from_micros(more.edited_at),
-            more.prompt_id,
-        )
+    for row, conversation_id in zip(found, conversation_ids, strict=False):
+        if row[3] is None and row[6] is None:
+            # By position, since names take longer: those after the format are defaults.
+            message = Message(
+                row[2],
+                row[4],
+                row[1],
+                conversation_id,
+                row[0] & SEQ_MASK,
+                MAIN,
+                "text",
+                None,
+                (),
+                None,
+                "complete",
+                False,
+                _times[row[5]],
+            )
+        else:
+            message = _any_message(row, conversation_id)
         made.append(message)
     return made
+
+
+def _any_message(row: Row, conversation_id: str) -> Message:
+    key, id, role, format, body, created_at, extra, *_ = row
+    try:
+        content = body if format is None else _decode(body)
+        more = _NO_EXTRA if extra is None else _decode_extra(extra)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        where = f"message {id!r} of conversation {conversation_id!r}"
+        raise Corrupt(f"unreadable JSON in {where}: {error}", where=where) from error
+    return Message(
+        role,
+        content,
+        id,
+        conversation_id,
+        key & SEQ_MASK,
+        more.branch,
+        format or "text",
+        more.participant,
+        more.mentions,
+        more.scope,
+        more.status,
+        more.pinned,
+        _times[created_at],
+        None if more.updated_at is None else from_micros(more.updated_at),
+        more.trace_id,
+        more.sources,
+        more.usage,
+        more.metadata,
+        more.blobs,
+        more.labels,
+        more.ratings,
+        None if more.edited_at is None else from_micros(more.edited_at),
+        more.prompt_id,
+    )
 
 
 def size_of(row: Row) -> int:

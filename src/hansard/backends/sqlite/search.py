@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from msgspec import structs
@@ -49,6 +49,7 @@ _UNINDEXED = (
     "WHERE r.n > ?{more}"
 )
 _created_at = itemgetter(_CREATED_AT)
+_id = attrgetter("id")
 _UNKNOWN = ConversationBranch(Conversation(""), StoredBranch("", 0))
 
 
@@ -82,13 +83,11 @@ class SqliteSearch:
         if self.home is not None:
             conversation = read_cache.own(self.home.conversation)
             return list(map(Match, repeat(conversation), rows.messages_of(found, conversation.id)))
-        pks = [row[_CONVERSATION] for row in found]
+        pks = {row[_CONVERSATION] for row in found}
         homes = self.connection.homes_of(pks)
-        given = {pk: read_cache.own(homes[pk].conversation) for pk in set(pks)}
-        conversations = [given[pk] for pk in pks]
-        ids = [conversation.id for conversation in conversations]
-        messages = rows.messages_from([row[:_CONVERSATION] for row in found], ids)
-        return list(map(Match, conversations, messages))
+        given = {pk: read_cache.own(homes[pk].conversation) for pk in pks}
+        conversations = [given[row[_CONVERSATION]] for row in found]
+        return list(map(Match, conversations, rows.messages_from(found, map(_id, conversations))))
 
     # Where to search
 
@@ -133,7 +132,7 @@ class SqliteSearch:
             own = self.home.branch.segment
             there = [row for row in found if row[_KEY] >> rows.SEQ_BITS == own or self._is_searched_row(row)]
         else:
-            self.connection.homes_of([row[_CONVERSATION] for row in found])
+            self.connection.homes_of({row[_CONVERSATION] for row in found})
             # Most rows are on the active branch's own segment.
             active = self.connection.segments if self.is_open else self._segments
             there = [
@@ -162,20 +161,18 @@ class SqliteSearch:
         read until one is older than the last match that is wanted, by more than the lag.
         """
         found = self._searched([*self._tail()]) if self.state.tail else []
+        found.sort(key=_created_at, reverse=True)
         entries = self._entries()
         size = wanted + 1
         while page := entries.fetchmany(size):
             found += self._searched(page)
-            times = sorted(map(_created_at, found), reverse=True)
-            if len(times) > wanted and page[-1][_CREATED_AT] + self.state.lag < times[wanted - 1]:
+            found.sort(key=_created_at, reverse=True)
+            if len(found) > wanted and page[-1][_CREATED_AT] + self.state.lag < found[wanted - 1][_CREATED_AT]:
                 break
             size = _MORE + len(found) // 4
-        return self._newest_first(found)
-
-    def _newest_first(self, found: list[Row]) -> list[Row]:
-        if len(set(map(_created_at, found))) == len(found):  # as most are
-            return sorted(found, key=_created_at, reverse=True)
-        return sorted(found, key=self._position, reverse=True)
+        if len(set(map(_created_at, found))) < len(found):  # few have the same time
+            found.sort(key=self._position, reverse=True)
+        return found
 
     def _entries(self) -> sqlite3.Cursor:
         if self.between is None:
@@ -212,6 +209,8 @@ class SqliteSearch:
     def range_of(self, between: tuple[int, int]) -> tuple[int, int]:
         """Returns the entries of the times that are searched: a late page costs what the first does."""
         lookup = self.lookup
+        if lookup.since is None and lookup.until is None and lookup.below is None:
+            return between
         since = None if lookup.since is None else to_micros(lookup.since)
         until = None if lookup.until is None else to_micros(lookup.until)
         if lookup.below is not None:

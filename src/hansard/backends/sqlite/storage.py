@@ -188,11 +188,13 @@ class SqliteStorage:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
-        is_quick = self._blocking or search.is_quick(lookup)
+        if self._blocking or search.is_quick(lookup):
+            found = self._read(partial(search.search, context=context, lookup=lookup, tail=search.TAIL))
+            if found is not None:
+                return found
 
         async def look(tail: int) -> Matches | None:
-            run = partial(search.search, context=context, lookup=lookup, tail=tail)
-            return self._read(run) if is_quick and tail == search.TAIL else await self._long_read(run)
+            return await self._long_read(partial(search.search, context=context, lookup=lookup, tail=tail))
 
         return await self._indexed(look)
 
