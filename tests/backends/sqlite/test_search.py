@@ -20,7 +20,7 @@ from hansard.backends.schemes import open_backend
 from hansard.backends.shared.full_text import columns_of
 from hansard.backends.sqlite import SqliteBackend, check, engine, index, read_cache, search
 from hansard.errors import FormatMismatch
-from hansard.model import Message
+from hansard.model import Message, Source
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, mode, store  # noqa: F401
 
@@ -420,6 +420,11 @@ async def _load_in_bulk(path: Path) -> None:
             for start in range(0, 9_000, 3_000):
                 said = [Message("user", f"w{n}x said", id=f"m{n}", created_at=at) for n in range(start, start + 3_000)]
                 await opened.append(f"c{start}", said, user_id="ann")
+            calls = [
+                {"type": "tool_use", "id": f"t{n}", "name": "ring", "input": {"bird": f"v{n}x"}} for n in range(60)
+            ]
+            source = Source("d1", "plumage")
+            await opened.append("calls", [Message("assistant", [call], sources=(source,)) for call in calls])
             await opened.append_message("c0", "user", "few are left to the tail")
         assert (await opened.stats()).unindexed == 61
         assert await opened.delete_message("c0", "m7")
@@ -428,6 +433,7 @@ async def _load_in_bulk(path: Path) -> None:
         await backend.catch_up()
         assert (await opened.stats()).unindexed == 0
         assert [hit.message.id for hit in await opened.search("tail7")], "the tail was not passed over"
+        assert len(await opened.search("ring v8x plumage")) == 1
         assert not await opened.search("w7x")
         assert await opened.check() == []
     with closing(sqlite3.connect(path)) as raw:

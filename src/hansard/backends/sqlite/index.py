@@ -24,6 +24,7 @@ from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.rows import Row
 from hansard.backends.sqlite.writer import CachedState, SqliteWriter
+from hansard.contract.types import Draft
 from hansard.model import Message, Problem
 
 PASS = 1000
@@ -42,6 +43,8 @@ _LAST_SLOT = (1 << 33) - (1 << 21)
 """The slot of later times. Those after it are for what did not fit into earlier ones."""
 _ALWAYS = 1 << 60
 """A lag longer than all times."""
+_ALL_FREE = (0, -_ALWAYS)
+"""The next number of an empty slot, and a time before the one of any message."""
 _SMALL = 256
 """Pages of an index that a deletion rewrites, so that its words are physically gone. `purge` does a larger one."""
 _MERGES = 4
@@ -53,6 +56,10 @@ _BULK = {"automerge": 0, "crisismerge": 1000, "hashsize": 16 << 20}
 """Settings for many passes after which `merge` is called: a pass is one segment, and none is merged twice."""
 _MERGED = 1000
 """Pages of the index that are merged at once, after it has become much larger."""
+
+Unindexed = tuple[str, str | None, int, int, int, str]
+"""A message to index: the tenant, the user, the conversation, its key, its time and its searchable text."""
+_created_at = itemgetter(4)
 
 
 class IndexState(Struct, frozen=True, gc=False):
@@ -134,14 +141,33 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     found = writer.run("to_index", state.indexed, limit).fetchall()
     if not found:
         return 0
-    # Others were deleted before they were indexed.
-    _add(writer, state, found[-1][0], [row[1:] for row in found if row[1] is not None])
+    _add(writer, state, found[-1][0], _with_texts(found))
     writer.run("delete_indexed_rows", found[-1][0])
     left: int = state.last - found[-1][0]
     return max(0, left)
 
 
-def index_inserted(writer: SqliteWriter, inserted: Sequence[Row]) -> bool:
+@decodes
+def _with_texts(found: Sequence[Row]) -> list[Unindexed]:
+    """Decodes the rows of `to_index`. Some messages were deleted before they were indexed."""
+    return [
+        (tenant, user_id, conversation, row[0], row[-2], _text_of(row))
+        for _, tenant, user_id, conversation, *row in found
+        if tenant is not None
+    ]
+
+
+def unindexed(
+    tenant: str, user_id: str | None, made: Sequence[Row], placed: Sequence[tuple[Message, Draft]]
+) -> list[Unindexed]:
+    """Returns what `index_inserted` needs of new messages and their rows."""
+    return [
+        (tenant, user_id, row[1], row[0], row[6], searchable(message))
+        for row, (message, _) in zip(made, placed, strict=True)
+    ]
+
+
+def index_inserted(writer: SqliteWriter, inserted: Sequence[Unindexed]) -> bool:
     """Indexes messages that this transaction has inserted, so that no later pass must read them again.
 
     Returns False, and does nothing, if the index is of another version.
@@ -161,37 +187,31 @@ def is_much(connection: sqlite3.Connection, loaded: int) -> bool:
     return state_of(connection).tail + loaded >= max(entries - loaded, LONG_PASS)
 
 
-def _add(writer: SqliteWriter, state: IndexState, indexed: int, found: Sequence[Row]) -> None:
-    """Adds messages to the index, given as the tenant, the user, the conversation and the columns of `tail`."""
-    here = sorted(found, key=itemgetter(-2))
-    words, more, owners = _columns_of(here)
+def _add(writer: SqliteWriter, state: IndexState, indexed: int, found: Sequence[Unindexed]) -> None:
+    """Adds messages to the index."""
+    here = sorted(found, key=_created_at)
     slots = _Slots(writer, state.lag, state.moved)
     numbers = slots.take_all({each: _tenant(writer, each) for each in {row[0] for row in here}}, here)
+    terms = [columns(row[-1]) for row in here]
     keys = [row[3] for row in here]
     # In the order of their numbers: FTS5 then inserts them in one pass.
     many = writer.connection.executemany
-    many(QUERIES["add_search_entry"], sorted(zip(numbers, words, more, owners, strict=True)))
-    many(QUERIES["list_search_entry"], sorted(zip(numbers, keys, map(length_of, words), strict=True)))
+    entries = zip(numbers, terms, _owners_of(here), strict=True)
+    many(QUERIES["add_search_entry"], sorted([(number, *each, owner) for number, each, owner in entries]))
+    lengths = [length_of(words) for words, _ in terms]
+    many(QUERIES["list_search_entry"], sorted(zip(numbers, keys, lengths, strict=True)))
     many(QUERIES["add_search_place"], sorted(zip(keys, numbers, strict=True)))
     writer.run("save_search_state", VERSION, indexed, slots.moved, slots.lag)
 
 
-@decodes
-def _columns_of(found: Sequence[Row]) -> tuple[list[str], list[str], list[str]]:
-    """Returns the columns of the index for rows of `_add`."""
-    words: list[str] = []
-    more: list[str] = []
-    owners: list[str] = []
-    conversation, owner = None, ""
-    for row in found:
-        if row[2] != conversation:  # most rows have the conversation of the row before
-            conversation = row[2]
-            owner = owner_terms(row[1], conversation)
-        each, others = columns(_text_of(row[3:]))
-        words.append(each)
-        more.append(others)
-        owners.append(owner)
-    return words, more, owners
+def _owners_of(found: Sequence[Unindexed]) -> Iterator[str]:
+    """Yields the owner terms of messages. Most are in the conversation of the one before."""
+    before, owner = None, ""
+    for _, user_id, conversation, *_ in found:
+        if conversation != before:
+            before = conversation
+            owner = owner_terms(user_id, conversation)
+        yield owner
 
 
 class _Slots:
@@ -204,15 +224,15 @@ class _Slots:
         self._free = writer.free_slots
         self._next = writer.next_slots
 
-    def take_all(self, tenants: Mapping[str, int], found: Sequence[Row]) -> list[int]:
-        """Returns a number for each row of `_add`, which are in the order of time."""
+    def take_all(self, tenants: Mapping[str, int], found: Sequence[Unindexed]) -> list[int]:
+        """Returns a number for each message, which are in the order of time."""
         bases = {each: number << (_TENANT_SHIFT - _SLOT_BITS) for each, number in tenants.items()}
-        slots = [bases[row[0]] | _slot(row[-2]) for row in found]
+        slots = [bases[row[0]] | _slot(row[4]) for row in found]
         self._look_up({slot for slot in slots if slot not in self._free})
         free, taken = self._free, []
         for slot, row in zip(slots, found, strict=True):
             number, newest = free[slot]
-            created_at = row[-2]
+            created_at = row[4]
             # The common case: its slot has room, and nothing newer.
             if number <= _SLOT_MASK and newest <= created_at and 0 <= created_at >> _SECOND < _LAST_SLOT:
                 free[slot] = number + 1, created_at
@@ -223,9 +243,14 @@ class _Slots:
 
     def _look_up(self, slots: set[int]) -> None:
         """Finds out what is free in many slots at once."""
-        if slots:
-            for slot, *row in self._writer.run("search_slots", codec.encode([*slots])):
-                self._free[slot] = _free_after(row)
+        if not slots:
+            return
+        first, last = min(slots) << _SLOT_BITS, max(slots) << _SLOT_BITS | _SLOT_MASK
+        if self._writer.one("search_entry_between", first, last) is None:
+            self._free.update(dict.fromkeys(slots, _ALL_FREE))
+            return
+        for slot, *row in self._writer.run("search_slots", codec.encode([*slots])):
+            self._free[slot] = _free_after(row)
 
     def _take(self, first: int, created_at: int) -> int:
         """Returns a number in the slot of a time, or in a later one."""
@@ -260,7 +285,7 @@ class _Slots:
 @decodes
 def _free_after(row: Sequence[Any]) -> tuple[int, int]:
     last, newest = row
-    return (0, -_ALWAYS) if last is None else ((last & _SLOT_MASK) + 1, index(newest))
+    return _ALL_FREE if last is None else ((last & _SLOT_MASK) + 1, index(newest))
 
 
 def _slot(created_at: int) -> int:

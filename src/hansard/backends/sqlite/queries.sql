@@ -424,8 +424,12 @@ UPDATE search_entries SET words = ? WHERE entry = ?;
 SELECT max(e.entry), max(m.created_at) FROM search_entries e JOIN messages m ON m.key = e.message
 WHERE e.entry BETWEEN ? AND ?;
 
+-- search_entry_between --
+-- Whether there is an entry between two numbers.
+SELECT 1 FROM search_entries WHERE entry BETWEEN ? AND ? LIMIT 1;
+
 -- search_slots --
--- The same for a JSON list of seconds.
+-- As `search_slot`, for a JSON list of seconds.
 SELECT j.value, max(e.entry), max(m.created_at) FROM json_each(?) j
 LEFT JOIN search_entries e ON e.entry BETWEEN j.value << 12 AND j.value << 12 | 4095
 LEFT JOIN messages m ON m.key = e.message GROUP BY j.key;

@@ -46,11 +46,22 @@ def append(writer: SqliteWriter, context: Context, id: str, append: Append) -> A
     for _, draft in fresh:
         entry.largest = max(entry.largest, draft.size)
     writer.save_later(context.tenant, id, entry, plan.state)
-    writer.insert_later(context.tenant, plan.state.conversation.user_id, made)
+    _insert_later(writer, context, plan.state, made, fresh)
     writer.add_later(segment, before, plan.state, made, entry.largest)
     if append.count_usage and (usage := usage_of(plan.state.conversation, plan.result)):
         writer.add_usage(context.tenant, usage)
     return Appended(plan.result, plan.state.conversation.version, len(fresh))
+
+
+def _insert_later(
+    writer: SqliteWriter,
+    context: Context,
+    state: ConversationState,
+    made: list[Row],
+    fresh: Sequence[tuple[Message, Draft]],
+) -> None:
+    owner = state.conversation.user_id
+    writer.insert_later(made, index.unindexed(context.tenant, owner, made, fresh) if writer.loads else ())
 
 
 def _are_plain(writer: SqliteWriter, context: Context, entry: CachedState, append: Append) -> bool:
@@ -163,7 +174,7 @@ class SqliteTransaction:
             writer.run("keep_blob", context.tenant, sha256, 0, data)
         for segment, fresh in insert:
             made = rows.message_rows(segment, entry.pk, fresh)
-            writer.insert_later(context.tenant, state.conversation.user_id, made)
+            _insert_later(writer, context, state, made, fresh)
             for message, _ in fresh:
                 if message.blobs:
                     self._use_blobs(pack(segment, message.seq), message)

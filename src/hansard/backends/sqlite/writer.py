@@ -8,7 +8,7 @@ costs one UPDATE.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from operator import index
 from typing import Any
@@ -39,7 +39,7 @@ _BRANCH = 19
 BULK = 50
 """Batches from this size on are assumed to be a bulk load."""
 
-IndexInserted = Callable[["SqliteWriter", list[rows.Row]], bool]
+IndexInserted = Callable[["SqliteWriter", list[Any]], bool]
 """`index.index_inserted`, which needs the writer."""
 
 
@@ -79,8 +79,8 @@ class SqliteWriter:
         self.loaded = 0
         """How many messages they have indexed, until the index is merged."""
         self.index_inserted = index_inserted
-        self._owners: dict[int, tuple[str, str | None]] = {}
-        """The tenant and the user of the conversations whose messages are not inserted yet."""
+        self._to_index: list[rows.Row] = []
+        """What `index_inserted` needs of the messages that are not inserted yet; of those before a load, nothing."""
         self.lists_for_search = True
         """False only to measure the cost of search: such messages are not found, and `check` reports it."""
         self._tombstones: dict[tuple[str, str], datetime | None] = {}
@@ -135,7 +135,7 @@ class SqliteWriter:
         self._clear_caches()
         self._dirty.clear()
         self._messages.clear()
-        self._owners.clear()
+        self._to_index.clear()
         self._added.clear()
         self.touched.clear()
         if self.connection.in_transaction:
@@ -266,11 +266,13 @@ class SqliteWriter:
         for row in amounts:
             self.run("add_usage", *rows.usage_row(tenant, row))
 
-    def insert_later(self, tenant: str, user_id: str | None, messages: list[rows.Row]) -> None:
-        """Buffers messages, which are inserted together, by key: the pages of one segment are touched together."""
+    def insert_later(self, messages: list[rows.Row], to_index: Sequence[rows.Row]) -> None:
+        """Buffers messages, which are inserted together, by key: the pages of one segment are touched together.
+
+        During a bulk load, `to_index` is what `index_inserted` needs of them.
+        """
         self._messages += messages
-        if self.loads and messages:
-            self._owners[messages[0][1]] = tenant, user_id
+        self._to_index += to_index
         self._marks += 1
 
     def add_later(
@@ -296,7 +298,7 @@ class SqliteWriter:
                 self.unindexed += len(arrived)
             self.arrived = len(arrived)
             self._messages.clear()
-            self._owners.clear()
+            self._to_index.clear()
         if self._dirty:
             entries = self._dirty.values()
             self._many(_SAVE_COUNTERS, [rows.counters_row(each.state, each.largest, each.pk) for each in entries])
@@ -316,13 +318,9 @@ class SqliteWriter:
 
     def _index_at_once(self) -> bool:
         """During a bulk load, indexes the messages. Returns whether it did."""
-        if not self.loads or len(self._messages) < BULK:
+        if not self.loads or len(self._messages) < BULK or len(self._to_index) < len(self._messages):
             return False
-        owners = self._owners
-        if not all(row[1] in owners for row in self._messages):
-            return False  # some were buffered before the load began
-        inserted = [(*owners[row[1]], row[1], *rows.as_read(row)) for row in self._messages]
-        return self.index_inserted(self, inserted)
+        return self.index_inserted(self, self._to_index)
 
     def _list_for_search(self, arrived: list[rows.Row], first: int, last: int) -> None:
         if 0 < last - first == len(arrived) - 1:
