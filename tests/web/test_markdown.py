@@ -101,9 +101,32 @@ def test_texts_without_links_are_rendered_as_all_texts_are(text: str) -> None:
     assert fast is None or fast.replace("\n", "") == "".join(writer.pieces).replace("\n", "")
 
 
+_PROSE = st.sampled_from(
+    (
+        *("a", "Wort ", "é漢 ", "x1 ", "1", "1.", "- ", "-", "=", "==", "\n", "\n", "\n\n", " ", "    ", "(b)", '"c"'),
+        *("it's ", "“d” ", "‘e’", " – ", "—", "…", "%", "/", ": ", "; ", "?", "!", "www.b.de", "://", "_", "+ ", "#"),
+        *("&", "*", "|", "~", ">", "\\", "\t", "\xa0", "\r", "\u2028", "\u3000", "²", "①", "\u0301", "\ufeff", "😀"),
+    )
+)
+
+
+@given(st.lists(_PROSE, max_size=14).map(lambda pieces: "a" + "".join(pieces)))
+def test_words_without_markup_are_rendered_as_the_parser_would(text: str) -> None:
+    if markdown._WORDS.fullmatch(text) and "_" not in text and "://" not in text:
+        assert markdown.render(text) == markdown._without_links(text)
+
+
+def test_many_short_lines_are_shown_as_plain_text() -> None:
+    text = "\n\n".join("a" * 6_000)
+    assert markdown.render(text) == markdown.plain(text)
+
+
 def test_a_line_of_words_is_one_paragraph() -> None:
     for text in ("Thanks! And the invoice (2)?", "Größe: 3/4, 漢字", 'It\'s "late"; a = b - c'):
         assert markdown.render(text) == f"<p>{text}</p>\n"
+    assert markdown.render("Dear Ann,\nit’s “late”…\n\nYours – Bob") == (
+        "<p>Dear Ann,<br>\nit’s “late”…</p>\n<p>Yours – Bob</p>\n"
+    )
     for text in ("a _b_ c", "a <b>", "a ", "1. a", "a http://b.c/", "a & b", "a\xa0b"):
         assert markdown.render(text) != f"<p>{text}</p>\n"
 

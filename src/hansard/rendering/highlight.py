@@ -28,10 +28,13 @@ def code(text: str, language: str) -> str:
         colour = _COLOURS[kind] if kind < 4 else _word_colour(found, grammar)
         if colour is not None:
             start, stop = found.span()
-            words = escape(found.group(), quote=False)
-            pieces.append(f'{escape(text[end:start], quote=False)}<span class="k-{colour}">{words}</span>')
+            pieces.append(f'{_escaped(text[end:start])}<span class="k-{colour}">{_escaped(found.group())}</span>')
             end = stop
-    return "".join([*pieces, escape(text[end:], quote=False)])
+    return "".join([*pieces, _escaped(text[end:])])
+
+
+def _escaped(text: str) -> str:
+    return escape(text, quote=False) if "<" in text or "&" in text or ">" in text else text
 
 
 def _word_colour(found: re.Match[str], grammar: Grammar) -> str | None:

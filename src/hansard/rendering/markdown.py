@@ -70,8 +70,9 @@ _RULE = re.compile(r"\|(?:[ \t]*:?-+:?[ \t]*\|)+")
 _CELL = re.compile(r"(?:\s*\|)+\s*")
 
 _EMPHASIS = re.compile(r"(?<![\w*])\*([^\s*](?:[^*\n]{0,80}[^\s*])?)\*(?![\w*])")
-_WORDS = re.compile(r"[^\W\d_][\w ,.;:?!'\"()/%=-]*(?<! )")
-"""One line of words and common punctuation that begins with a letter, so that no Markdown can be in it, except for
+_LINE = r"[^\W\d_][\w ,.;:?!'\"()/%=\u2018-\u201d\u2013\u2014\u2026-]*+(?<! )"
+_WORDS = re.compile(rf"{_LINE}(?:\n\n?{_LINE})*+")
+"""Lines of words and common punctuation that begin with a letter, so that no Markdown can be in them, except for
 underscores and URLs."""
 _rewritten = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\xa0]").search
 """Finds characters that the sanitizer replaces, such as no-break spaces and control characters."""
@@ -82,8 +83,8 @@ def render(text: str) -> str:
     if len(text) > MOST:
         return plain(text)
     if _WORDS.fullmatch(text) and "_" not in text and "://" not in text:
-        return f"<p>{text}</p>\n"
-    if _LINKED(text) is None and (html := _without_links(text)) is not None:
+        return _words(text) if "\n" in text else f"<p>{text}</p>\n"
+    if not _may_link(text) and (html := _without_links(text)) is not None:
         return html
     whole = text.encode("utf-8", "replace").decode()  # lone surrogates
     whole = whole.replace(_LESS, "\ufffd")
@@ -94,6 +95,13 @@ def render(text: str) -> str:
         return plain(text)
     html = "".join(writer.pieces)
     return _CLEANER.clean(html) if writer.has_foreign_html or _rewritten(html) else html
+
+
+def _words(text: str) -> str:
+    """Renders lines of words as paragraphs."""
+    if text.count("\n") > _MOST_EVENTS // 4:
+        return plain(text)
+    return "".join([f"<p>{each}</p>\n".replace("\n", "<br>\n", each.count("\n")) for each in text.split("\n\n")])
 
 
 def has_table(text: str) -> bool:
@@ -115,7 +123,7 @@ def plain(text: str) -> str:
 # Texts without links, formulas and HTML: most of them
 
 
-_LINKED = re.compile(r"[<\[$\x00-\x08\x0b-\x1f\ud800-\udfff\ufdd0]|://|&#|&NewLine;|&Tab;|style=").search
+_marked = re.compile(r"[<\[$\x00-\x08\x0b-\x1f\x7f-\xa0\ud800-\udfff\ufdd0]").search
 """Finds what may begin a link, a formula or HTML, and what the parser or the sanitizer would change."""
 _PRE = re.compile(r'<pre><code(?: class="language-([^"]*)")?>(.*?)</code></pre>\n', re.DOTALL)
 _BREAK = re.compile(
@@ -124,37 +132,53 @@ _BREAK = re.compile(
 )
 """A line break in a paragraph. The parser also begins lines for blocks."""
 _TAGS_AS_SHOWN = (
-    ("<br />", "<br>"),
-    ("<hr />", "<hr>"),
-    ("<del>", "<s>"),
-    ("</del>", "</s>"),
-    ("<ul>", '<ul dir="auto">'),
-    ("<ol>", '<ol dir="auto" start="1">'),
-    ("<ol start=", '<ol dir="auto" start='),
-    ("<blockquote>", '<blockquote dir="auto">'),
-    ("<table>", '<table dir="auto">'),
-    (' style="text-align: left"', ' class="to-left"'),
-    (' style="text-align: right"', ' class="to-right"'),
-    (' style="text-align: center"', ' class="to-center"'),
+    (" />", (("<br />", "<br>"), ("<hr />", "<hr>"))),
+    ("<del>", (("<del>", "<s>"), ("</del>", "</s>"))),
+    ("<ul>", (("<ul>", '<ul dir="auto">'),)),
+    ("<ol", (("<ol>", '<ol dir="auto" start="1">'), ("<ol start=", '<ol dir="auto" start='))),
+    ("<blockquote>", (("<blockquote>", '<blockquote dir="auto">'),)),
+    (
+        "<table>",
+        (
+            ("<table>", '<table dir="auto">'),
+            (' style="text-align: left"', ' class="to-left"'),
+            (' style="text-align: right"', ' class="to-right"'),
+            (' style="text-align: center"', ' class="to-center"'),
+        ),
+    ),
 )
-"""The tags that the parser writes, and how they are shown."""
+"""The tags that the parser writes, and how they are shown, each after a text that only then occurs."""
+
+
+def _may_link(text: str) -> bool:
+    """Returns whether a text may have links, formulas or HTML, or characters that would be changed."""
+    if _marked(text) or "://" in text or "style=" in text:
+        return True
+    return "&" in text and ("&#" in text or "&NewLine;" in text or "&Tab;" in text)
 
 
 def _without_links(text: str) -> str | None:
     """Renders a text from the HTML of the parser, in a third of the time; None if it may exceed the limits."""
     html = pyromark.html(text, options=_OPTIONS)
-    depth = html.count("</em>") + html.count("</strong>") + html.count("</del>")
-    depth += 3 * (html.count("</ul>") + html.count("</ol>") + html.count("</blockquote>"))
-    if depth > _DEEPEST - 5 or len(text) > _MOST_EVENTS // 4 or _rewritten(html):
+    if len(text) > _MOST_EVENTS // 4 or _may_be_deep(html) or ("&" in text and _rewritten(html)):
         return None
     blocks = [_code_block(found) for found in _PRE.finditer(html)] if "<pre>" in html else []
     html = _BREAK.sub("<br>\n", _PRE.sub(_LESS, html) if blocks else html)
-    for written, shown in _TAGS_AS_SHOWN:
-        if written in html:
-            html = html.replace(written, shown)
+    for mark, tags in _TAGS_AS_SHOWN:
+        if mark in html:
+            for written, shown in tags:
+                html = html.replace(written, shown)
     for block in blocks:
         html = html.replace(_LESS, block, 1)
     return html
+
+
+def _may_be_deep(html: str) -> bool:
+    if 3 * html.count("</") <= _DEEPEST - 5:
+        return False
+    depth = html.count("</em>") + html.count("</strong>") + html.count("</del>")
+    depth += 3 * (html.count("</ul>") + html.count("</ol>") + html.count("</blockquote>"))
+    return depth > _DEEPEST - 5
 
 
 def _code_block(found: re.Match[str]) -> str:
