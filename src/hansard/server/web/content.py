@@ -7,6 +7,7 @@ on the page; otherwise each links to the other. Long content is cut, and the mes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from html import escape
 from typing import Any
 from zlib import crc32
@@ -28,6 +29,8 @@ MOST = 20_000
 _MOST_PARTS = 500
 WHOLE = 1_000_000
 """Characters of one block on the page of one message."""
+_MOST_VALUE = 200
+"""Characters of a value of metadata."""
 _TONES = 8
 _KINDS = {"user": "user", "assistant": "agent", "agent": "agent", "system": "system", "developer": "system"}
 
@@ -102,6 +105,7 @@ def role_name(role: str) -> str:
     return role.replace("_", " ").capitalize()
 
 
+@lru_cache(1000)
 def _speaker(name: str, kind: str, id: str) -> Speaker:
     # Users get odd tones, others even ones, so that a user and an agent never look the same.
     tone = crc32(id.encode("utf-8", "replace")) % (_TONES // 2) * 2 + (kind == "user")
@@ -129,6 +133,19 @@ def blocks_of(message: Message, reading: Reading, results: Results, context: Ren
     if len(reading.parts) > _MOST_PARTS:
         blocks.append(ContentBlock(kind="text", is_cut=True))
     return [*blocks, *writer.rest_of_blobs()]
+
+
+def is_plain(message: Message) -> bool:
+    """Returns whether a message is plain text, without media; it neither calls a tool nor is a result."""
+    return isinstance(message.content, str) and message.format == "text" and not message.metadata and not message.blobs
+
+
+def plain_blocks(message: Message, most: int) -> list[ContentBlock]:
+    """Converts a message of plain text to blocks."""
+    text = message.content
+    if not text.strip():
+        return []
+    return [ContentBlock(kind="text", html=markdown.render(text[:most]), is_cut=len(text) > most)]
 
 
 def results_in(message: Message) -> list[ToolResult]:
@@ -264,6 +281,12 @@ class _BlockWriter:
             ContentBlock(kind="document", name=say("Kept apart"), note=size(ref.size), url=url)
             for ref in self._refs[:20]
         ]
+
+
+def one_line(value: Any) -> str:
+    """Returns a value of metadata as a short text."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode("utf-8", "replace")
+    return text if len(text) <= _MOST_VALUE else text[: _MOST_VALUE - 1] + "…"
 
 
 def pretty(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -14,10 +14,11 @@ from msgspec import Struct
 from hansard.model import MAIN, Branch, Conversation, Message, Messages, Summary
 from hansard.server import tail
 from hansard.server.endpoints import HttpResponse, Id, NoQuery
-from hansard.server.web import branch_path, headings, markup, transcript
-from hansard.server.web.links import segment
+from hansard.server.web import branch_path, content, headings, markup, transcript, words
+from hansard.server.web.links import query, segment
 from hansard.server.web.page_request import PAGE_HEADERS, SANDBOX_HEADERS, NoForm, PageRequest, PageRoutes
 from hansard.server.web.transcript import TranscriptContext
+from hansard.server.web.words import escape_html, say_html
 
 ONE = "/c/{conversation_id}"
 routes = PageRoutes()
@@ -76,9 +77,8 @@ async def see_conversation(request: PageRequest[ShowQuery, NoForm]) -> HttpRespo
         "beginning": oldest[0] if oldest else None,
     }
     if request.wants_fragment:
-        make = partial(transcript.render_items, shown_slice.messages, transcript_context)
-        made = await transcript.render_off_loop(shown_slice.messages, make)
-        return request.render_fragment("message_slice.html", transcript=made, **values, **_ends(shown_slice))
+        make = partial(_transcript, shown_slice, transcript_context)
+        return request.fragment(await transcript.render_off_loop(shown_slice.messages, make))
     inside = await _content(request, transcript_context, values)
     return request.render_around("conversations", heading, inside)
 
@@ -88,7 +88,7 @@ async def _content(
 ) -> Markup:
     """Renders the messages and what surrounds them, or returns what was rendered before from the same values."""
     shown_slice: MessageSlice = values["shown_slice"]
-    messages = shown_slice.messages
+    messages, conversation = shown_slice.messages, transcript_context.conversation
     more = {
         "home": request.home,
         "proof": request.proof,
@@ -99,11 +99,16 @@ async def _content(
 
     def write() -> str:
         made = {
-            "transcript": transcript.render_items(messages, transcript_context),
+            "controls": _controls(request, values) if transcript_context.may_write else {},
+            "transcript": _transcript(shown_slice, transcript_context),
             "people": _people(messages),
+            "labels": conversation.labels,
+            "members": conversation.members,
+            "metadata": _metadata(conversation),
             "branches": _tree(transcript_context.branches),
         }
-        return markup.render("conversation.html", **values, **more, **made, **_ends(shown_slice))
+        last = messages[-1].cursor if messages else None
+        return markup.render("conversation.html", **values, **more, **made, last=last)
 
     where = (
         values["heading"],
@@ -117,10 +122,48 @@ async def _content(
     return await transcript.render_off_loop(messages, partial(markup.cached, shown, write))
 
 
-def _ends(shown_slice: MessageSlice) -> dict[str, str | None]:
-    """Returns the cursors of the first and the last message."""
-    messages = shown_slice.messages
-    return {"first": messages[0].cursor, "last": messages[-1].cursor} if messages else {"first": None, "last": None}
+_SHOWN_ELSEWHERE = ("hansard.labels", "hansard.members")
+_MOST_METADATA = 20
+_BASE, _TITLE = Markup("<base>"), Markup("<title>")
+"""Mark the places of a conversation's address and title in its forms. Values are escaped, so none can contain them."""
+
+
+def _metadata(conversation: Conversation) -> list[tuple[str, str]]:
+    """Returns metadata to show, without what is shown elsewhere."""
+    given = [(key, value) for key, value in conversation.metadata.items() if key not in _SHOWN_ELSEWHERE]
+    return [(key, content.one_line(value)) for key, value in given[:_MOST_METADATA]]
+
+
+def _controls(request: PageRequest[Any, NoForm], values: dict[str, Any]) -> dict[str, Markup]:
+    """Returns the forms of a conversation."""
+    conversation: Conversation = values["conversation"]
+    branch = values["shown"] if values["shown"] != conversation.branch else None
+    is_archived = conversation.archived_at is not None
+    forms = _forms(words.language(), request.proof, request.services.model.name, branch, is_archived)
+    base, title = escape_html(values["base"]), escape_html(conversation.title or "")
+    return {name: Markup(html.replace(_BASE, base).replace(_TITLE, title)) for name, html in forms.items()}
+
+
+@lru_cache(500)
+def _forms(language: str, proof: str, model: str, branch: str | None, is_archived: bool) -> dict[str, str]:
+    """Renders the forms of any conversation, in that language."""
+    values = {"base": _BASE, "title": _TITLE, "proof": proof, "model": model, "branch": branch}
+    blocks = markup.render_blocks("conversation_controls.html", values | {"is_archived": is_archived})
+    return {name: str(html) for name, html in blocks.items()}
+
+
+def _transcript(shown_slice: MessageSlice, context: TranscriptContext) -> Markup:
+    """Renders messages, with links to older and newer ones, which the script follows by itself."""
+    messages, branch = shown_slice.messages, shown_slice.branch
+    items = transcript.render_items(messages, context)
+    older = newer = ""
+    if shown_slice.has_older and messages:
+        to = escape_html(context.base + query(branch=branch, before=messages[0].cursor))
+        older = f'<a class="further" data-older rel="prev" href="{to}">{say_html("Older messages")}</a>\n'
+    if shown_slice.has_newer and messages:
+        to = escape_html(context.base + query(branch=branch, after=messages[-1].cursor))
+        newer = f'<a class="further" data-newer rel="next" href="{to}">{say_html("Newer messages")}</a>\n'
+    return Markup(f"{older}{items}{newer}")
 
 
 def base_of(request: PageRequest[Any, Any], conversation: Conversation) -> str:

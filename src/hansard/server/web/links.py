@@ -7,6 +7,8 @@ from urllib.parse import quote, quote_plus
 
 _is_plain = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 """Matches ids that are the same in a URL, as most are."""
+_is_plain_value = re.compile(r"[A-Za-z0-9_.:-]*").fullmatch
+"""Matches values that are the same in a query string: those ids, and cursors."""
 
 
 def segment(id: str) -> str:
@@ -23,9 +25,10 @@ def unsegment(text: str) -> str:
 
 def query(**given: object) -> str:
     """Returns a query string of the values that are not empty, with its question mark."""
-    pairs = [f"{name}={_quoted(str(value))}" for name, value in given.items() if value not in (None, "", False)]
+    pairs = [f"{name}={quoted(str(value))}" for name, value in given.items() if value not in (None, "", False)]
     return "?" + "&".join(pairs) if pairs else ""
 
 
-def _quoted(text: str) -> str:
-    return text if _is_plain(text) else quote_plus(text)
+def quoted(text: str) -> str:
+    """Returns a text as a value in a query string."""
+    return text if _is_plain_value(text) else quote_plus(text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import cache
 from typing import Any, cast
 
@@ -92,9 +92,15 @@ class _TranslatedTexts(Extension):
         return _SAID.sub(lambda found: escape(known.get(found[2], found[2])), source)
 
 
+class _Environment(Environment):
+    def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
+        """Returns the names that templates know, as a dict: Jinja's chain of mappings is copied for each template."""
+        return {**self.globals, **(d or {})}
+
+
 @cache
 def _environment(language: str) -> Environment:
-    environment = Environment(
+    environment = _Environment(
         extensions=[_TranslatedTexts],
         loader=PackageLoader("hansard.server.web", "templates"),
         autoescape=True,

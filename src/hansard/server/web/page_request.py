@@ -234,7 +234,8 @@ class PageRequest(Request[Q, F]):
 
     def render_around(self, here: str, title: str, inside: Markup) -> HttpResponse:
         """Renders a whole page around HTML."""
-        return self._response(self._framed(self._around(), here, Markup(""), escape(title) + " · Hansard", inside))
+        whole = escape(title) + Markup(" &#183; Hansard")
+        return self._response(self._framed(self._around(), here, Markup(""), whole, inside))
 
     def _framed(self, around: dict[str, Any], here: str, scripts: Markup, title: Markup, inside: Markup) -> str:
         """Puts title and content into the frame, which is rendered once for the same values."""
@@ -247,6 +248,10 @@ class PageRequest(Request[Q, F]):
         before, _, rest = frame.partition(_TITLE)
         middle, _, after = rest.partition(_INSIDE)
         return f"{before}{title}{middle}{inside}{after}"
+
+    def fragment(self, html: Markup) -> HttpResponse:
+        """Returns a part of a page for the script."""
+        return HttpResponse(html.encode("utf-8", "replace"), 200, PAGE_HEADERS, HTML)
 
     def render_fragment(self, template: str, **values: Any) -> HttpResponse:
         """Renders a part of a page for the script."""

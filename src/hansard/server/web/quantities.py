@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import cache
 
-from hansard.server.web.words import number, say, say_html
+from hansard.server.web.words import language, number, say, say_html
+
+DOT = " &#183; "
+"""Separates facts on one line."""
 
 
 def money(amount: float) -> str:
@@ -54,15 +58,20 @@ def size(count: float) -> str:
 
 def long_day(day: date) -> str:
     """Returns a day as a heading: 5 November 2026."""
-    return say("{day} {month} {year}", day=day.day, month=_months()[day.month - 1], year=day.year)
+    return say("{day} {month} {year}", day=day.day, month=_month(day), year=day.year)
 
 
 def short_day(day: date) -> str:
     """Returns a day in few characters: 5 Nov."""
-    return say("{day} {month}", day=day.day, month=_months()[day.month - 1][:3])
+    return say("{day} {month}", day=day.day, month=_month(day)[:3])
 
 
-def _months() -> tuple[str, ...]:
+def _month(day: date) -> str:
+    return _months(language())[day.month - 1]
+
+
+@cache
+def _months(language: str) -> tuple[str, ...]:
     return (
         *(say("January"), say("February"), say("March"), say("April"), say("May"), say("June")),
         *(say("July"), say("August"), say("September"), say("October"), say("November"), say("December")),

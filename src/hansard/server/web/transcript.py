@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from hansard import formats
 from hansard.executor import run_in_thread
+from hansard.formats.extract import NO_LINKS
 from hansard.formats.parts import ToolCall, ToolResult
 from hansard.model import Branch, Conversation, Message, Summary
 from hansard.rendering import markdown
@@ -20,6 +21,8 @@ _HEAVY = 60_000
 """Characters above which messages are rendered in a thread."""
 _STRUCTURED = 1_000
 """Assumed characters of structured content."""
+_SHORT = 1_000
+"""Characters of plain texts that are not cached by themselves: caching one takes half as long as rendering it."""
 
 
 _NOTHING = Markup("")
@@ -107,6 +110,8 @@ def unpaired_tools(messages: Iterable[Message]) -> formats.ToolLinks:
     results: dict[str, None] = {}
     for message in messages:
         links = formats.tool_links(message)
+        if links is NO_LINKS:
+            continue
         for id in links.results:
             if id in calls:
                 del calls[id]
@@ -134,6 +139,8 @@ def _pair(messages: Sequence[Message], neighbours: Sequence[Message]) -> Rendere
     calls: set[str] = set()
     for message in messages:
         links = formats.tool_links(message)
+        if links is NO_LINKS:
+            continue
         if links.results and calls.issuperset(links.results):
             found = content.results_in(message)
             if found and not any(each.id in pairs.results for each in found):
@@ -170,20 +177,27 @@ def _tool_name(caller: Message, id: str) -> str:
 
 
 def _html(message: Message, context: TranscriptContext, pairs: RenderedToolPairs) -> Markup:
+    left_at = [each.id for each in context.branches if each.from_seq == message.seq]
+    if content.is_plain(message) and len(message.content) <= _SHORT:
+        return Markup(_message(message, context, content.plain_blocks(message, context.most), left_at))
     links = formats.tool_links(message)
     answers = [pairs.results[id][1] for id in links.calls if id in pairs.results]
     counterparts = _counterparts(message, links, pairs) if links.calls or links.results else {}
-    conversation = context.conversation
-    left_at = [each.id for each in context.branches if each.from_seq == message.seq]
 
     def write() -> str:
         render_context = content.RenderContext(counterparts, context.base, context.most)
         blocks = content.blocks_of(message, formats.read(message), pairs.results, render_context)
-        return fragments.message(message, content.speaker_of(message, conversation), blocks, left_at, context.base)
+        return _message(message, context, blocks, left_at)
 
-    people = (conversation.user_id, conversation.agent_id)
+    people = (context.conversation.user_id, context.conversation.agent_id)
     shown = (message, answers, counterparts, context.base, context.most, left_at, people)
     return markup.cached(shown, write)
+
+
+def _message(
+    message: Message, context: TranscriptContext, blocks: Sequence[content.ContentBlock], left_at: Sequence[str]
+) -> str:
+    return fragments.message(message, content.speaker_of(message, context.conversation), blocks, left_at, context.base)
 
 
 def _summaries_by_end(messages: Sequence[Message], summaries: Iterable[Summary], end: int) -> dict[int, list[Markup]]:

@@ -11,10 +11,13 @@ from msgspec import Struct
 from hansard import formats
 from hansard.formats.parts import AnyPart, ToolCall, ToolResult
 from hansard.model import Message
-from hansard.server.web.quantities import duration, money
+from hansard.server.web import content
+from hansard.server.web.quantities import DOT, duration, money
 from hansard.server.web.words import escape_html as escape
 from hansard.server.web.words import number, say, say_count, say_html
 
+_MODELS = ("assistant", "agent")
+"""Roles of answers."""
 _NAME = 60
 _MOST = 100
 """Steps that are shown of one turn."""
@@ -55,10 +58,23 @@ def timelines(messages: Sequence[Message]) -> dict[int, Markup]:
     found: dict[int, Markup] = {}
     for turn in turns_of(messages):
         if len(turn) > 1 and not any(each.status == "in_progress" for each in turn):
-            steps = _steps(turn)
-            if any(step.kind == "tool" or step.tokens for step in steps):
-                found[turn[-1].seq] = _render(turn, steps)
+            html = _plain(*turn) if len(turn) == 2 and content.is_plain(turn[1]) else _timeline(turn)
+            if html:
+                found[turn[-1].seq] = Markup(html)
     return found
+
+
+def _plain(asked: Message, answer: Message) -> str:
+    """Renders the turn of a plain answer, which most turns are."""
+    usage = answer.usage
+    if usage is None or answer.role not in _MODELS or not usage.input_tokens + usage.output_tokens:
+        return ""
+    return _took(max(0.0, (answer.created_at - asked.created_at).total_seconds()))
+
+
+def _timeline(turn: Sequence[Message]) -> str:
+    steps = _steps(turn)
+    return _render(turn, steps) if any(step.kind == "tool" or step.tokens for step in steps) else ""
 
 
 def _steps(turn: Sequence[Message]) -> list[TurnStep]:
@@ -67,7 +83,7 @@ def _steps(turn: Sequence[Message]) -> list[TurnStep]:
     before = turn[0].created_at
     for message in turn[1:]:
         at = message.created_at
-        if message.role in ("assistant", "agent"):
+        if message.role in _MODELS:
             usage = message.usage
             name = (usage.model if usage is not None else None) or say("model")
             tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
@@ -90,23 +106,26 @@ def _results(turn: Sequence[Message]) -> Mapping[str, tuple[ToolResult, datetime
 
 
 def _parts(message: Message) -> Sequence[AnyPart]:
-    """Returns the parts of a message; none of plain text, which neither calls a tool nor is a result."""
-    is_plain = isinstance(message.content, str) and not message.metadata
-    return () if is_plain else formats.read(message).parts
+    return () if content.is_plain(message) else formats.read(message).parts
 
 
-def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> Markup:
+def _took(seconds: float) -> str:
+    """Renders a turn of one step. The answer shows its tokens and cost itself."""
+    return f'<p class="turn">{say_html("took {time}").replace("{time}", duration(seconds))}</p>\n'
+
+
+def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> str:
     first = turn[0].created_at
     whole = max(0.0, (max(step.end for step in steps) - first).total_seconds())
-    if len(steps) == 1:  # The answer shows its tokens and cost itself.
-        return Markup(f'<p class="turn">{say_html("took {time}").replace("{time}", duration(whole))}</p>\n')
+    if len(steps) == 1:
+        return _took(whole)
     facts = [duration(whole)]
     if tools := sum(step.kind == "tool" for step in steps):
         facts.append(say_count("{n} tool call", "{n} tool calls", tools))
     facts += _costs(sum(step.tokens for step in steps), sum(step.cost for step in steps))
     rows = "".join(_row(step, first, whole) for step in steps)
-    return Markup(
-        f'<details class="turn"><summary><span class="unseen">{say_html("Turn:")} </span>{" · ".join(facts)}</summary>'
+    return (
+        f'<details class="turn"><summary><span class="unseen">{say_html("Turn:")} </span>{DOT.join(facts)}</summary>'
         f'<ol class="timeline">{rows}</ol></details>\n'
     )
 
@@ -125,7 +144,7 @@ def _row(step: TurnStep, first: datetime, whole: float) -> str:
         '<rect class="rest" width="100" height="8"/>'
         f'<rect class="{kind}" x="{x:.2f}" width="{width:.2f}" height="8"/></svg>'
         f'<span class="step-time">{duration(seconds)}</span>'
-        f'<span class="step-cost">{" · ".join(facts)}</span></li>'
+        f'<span class="step-cost">{DOT.join(facts)}</span></li>'
     )
 
 

@@ -11,7 +11,7 @@ import html
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -42,8 +42,9 @@ def language() -> str:
 
 def say(text: str, /, **values: Any) -> str:
     """Returns a text in the reader's language. Names in braces are replaced by values, which are escaped."""
-    said = catalogue(_language.get()).get(text, text)
-    return Markup(escape(said)).format(**values) if values else said
+    if not values:
+        return catalogue(_language.get()).get(text, text)
+    return Markup(say_html(text).format(**{name: escape(value) for name, value in values.items()}))
 
 
 def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
@@ -71,7 +72,7 @@ def escape_html(text: str) -> str:
 
 def number(value: float, decimals: int = 0) -> str:
     """Returns a number with the separators of the reader's language."""
-    text = f"{value:,.{decimals}f}" if decimals else f"{value:,.0f}"
+    text = f"{value:,}" if type(value) is int and not decimals else f"{value:,.{decimals}f}"
     return text.translate(_COMMAS) if _language.get() in _WITH_COMMA else text
 
 
@@ -108,6 +109,7 @@ def chosen_of(cookie: str | None, accepted: str) -> str:
     return next((code for code in _preferred(accepted) if code in LANGUAGES), ENGLISH)
 
 
+@lru_cache(500)
 def _preferred(accepted: str) -> list[str]:
     """Returns the primary codes of an `Accept-Language` header, the most wanted first."""
     wanted = []
