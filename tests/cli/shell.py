@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import multiprocessing
 import os
 import pty
 import re
@@ -22,15 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from hansard.testing.processes import CONTEXT, PRELOADED
+
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 """Colours and movements of the cursor."""
 
 COMMAND = [sys.executable, "-W", "error", "-m", "hansard.cli"]
 
-_forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload(
-    ["__main__", "hansard.cli.app", "hansard.sync", "hansard.backends.sqlite", "hansard.backends.openai", "rich.table"]
-)
+CONTEXT.set_forkserver_preload([*PRELOADED, "hansard.cli.app", "hansard.sync", "hansard.backends.openai", "rich.table"])
 
 
 class Done(NamedTuple):
@@ -67,7 +65,7 @@ class Shell:
         with TemporaryDirectory() as name:
             streams = [Path(name, stream) for stream in ("in", "out", "err")]
             streams[0].write_bytes(stdin.encode() if isinstance(stdin, str) else stdin)
-            process = _forking.Process(target=_child, args=(arguments, self.folder, self.environment, streams))
+            process = CONTEXT.Process(target=_child, args=(arguments, self.folder, self.environment, streams))
             process.start()
             process.join(120)
             assert process.exitcode is not None, "it did not end"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cli import shell
 
 from hansard.errors import Unavailable
 from hansard.model import Message
@@ -166,3 +168,15 @@ def test_a_temporary_target_goes_with_its_folder(temporary: Path) -> None:
     assert len(target.open().get_messages("c")) == 2
     target.discard()
     assert not folder.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
+def test_writers_and_commands_are_forked_with_their_modules_imported() -> None:
+    """Python has one fork server for a process: neither of the two may replace the modules of the other."""
+    assert shell.CONTEXT is processes.CONTEXT
+    wanted = ["hansard.testing.writer", "hansard.backends.postgres", "hansard.cli.app"]
+    code = f"import sys; sys.exit([name for name in {wanted} if name not in sys.modules] or None)"
+    child = processes.CONTEXT.Process(target=exec, args=(code, {}))
+    child.start()
+    child.join(processes.PATIENCE)
+    assert child.exitcode == 0

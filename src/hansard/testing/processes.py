@@ -27,9 +27,9 @@ CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linu
 """Starts processes. On Linux they are forked from a server that has imported Hansard, because starting Python takes
 longer than most writers run. Elsewhere the path of the server's socket may be too long."""
 _BACKENDS = ("files", "http", "postgres", "redis", "sqlite")
-CONTEXT.set_forkserver_preload(
-    ["__main__", "hansard.testing.writer", *(f"hansard.backends.{name}" for name in _BACKENDS)]
-)
+PRELOADED = ("__main__", "hansard.testing.writer", *(f"hansard.backends.{name}" for name in _BACKENDS))
+"""What that server imports. Python has one such server for a process: modules that set others must include these."""
+CONTEXT.set_forkserver_preload(list(PRELOADED))
 
 
 class Writer:
