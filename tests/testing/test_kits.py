@@ -173,7 +173,7 @@ def test_a_temporary_target_goes_with_its_folder(temporary: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
 def test_writers_and_commands_are_forked_with_their_modules_imported() -> None:
     """Python has one fork server for a process: neither of the two may replace the modules of the other."""
-    assert shell.CONTEXT is processes.CONTEXT
+    assert vars(shell)["CONTEXT"] is processes.CONTEXT
     wanted = ["hansard.testing.writer", "hansard.backends.postgres", "hansard.cli.app"]
     code = f"import sys; sys.exit([name for name in {wanted} if name not in sys.modules] or None)"
     child = processes.CONTEXT.Process(target=exec, args=(code, {}))
