@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from msgspec import structs
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Storage)
 
-AppendWay = Callable[[Context, str, Append], Coroutine[Any, Any, Appended]]
+AppendWay = Callable[[Context, str, Append], Awaitable[Appended]]
 _ONLY_STATE = Wants()
 
 
@@ -119,8 +119,8 @@ class StoredBackend(Generic[S]):
 
     # Messages
 
-    def append(self, context: Context, id: str, append: Append) -> Coroutine[Any, Any, Appended]:
-        return self._append(context, id, append)
+    async def append(self, context: Context, id: str, append: Append) -> Appended:
+        return await self._append(context, id, append)
 
     async def _append_as_any_write(self, context: Context, id: str, append: Append) -> Appended:
         return await self.storage.write(context, id, partial(operations.append, append=append))
