@@ -6,9 +6,12 @@ import asyncio
 import logging
 import math
 import random
+import subprocess
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,8 @@ from hansard.search.vector_index import VectorIndex
 from hansard.search.vectors import VectorRow
 from hansard.store import nearest_messages, vector_records, view_indexes
 
-pytest.importorskip("usearch", reason="usearch is not installed")
+if not vector_index.is_installed():
+    pytest.skip("usearch is not installed", allow_module_level=True)
 
 TOPICS = 40
 LIMIT = 100
@@ -328,3 +332,15 @@ def test_the_vectors_of_a_conversation_are_replaced() -> None:
     assert seqs() == {}
     assert index.conversations() == set()
     assert index.usual(query) == 0.0
+
+
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+def test_a_model_can_be_loaded_after_the_index_has_searched() -> None:
+    """In this order the libraries of usearch and onnxruntime crash, unless the second one is loaded first."""
+    code = (
+        "from array import array\n"
+        "from hansard.search.vector_index import VectorIndex\n"
+        "VectorIndex(2)._nearest(array('f', [1.0, 0.0]), 1)\n"
+        "import onnxruntime\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,7 +14,9 @@ Needs the extra `hansard[vectors]`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,19 @@ _FREE = -1
 
 def is_installed() -> bool:
     return find_spec("usearch") is not None and find_spec("numpy") is not None
+
+
+@cache
+def _exact_search() -> tuple[Callable[..., Any], Any]:
+    """Returns usearch's function, and its measure of similarity."""
+    if find_spec("onnxruntime") is not None:
+        # If the library of usearch is loaded first, that of onnxruntime crashes the process when it is loaded.
+        with suppress(ImportError):
+            import onnxruntime  # noqa: F401
+    from usearch.compiled import MetricKind
+    from usearch.index import search
+
+    return search, MetricKind.Cos
 
 
 class Candidates(Struct, frozen=True):
@@ -187,14 +202,13 @@ class VectorIndex:
     def _nearest(self, query: array[float], count: int) -> tuple[list[int], bool, float]:
         """Returns the keys of the nearest vectors, whether no others have a positive similarity, and the least one."""
         import numpy
-        from usearch.compiled import MetricKind
-        from usearch.index import search
 
+        search, metric = _exact_search()
         wanted = numpy.frombuffer(vectors.stored(query), numpy.int8)
         distances, keys = [numpy.empty(0)], [numpy.empty(0, numpy.int64)]
         for at, (matrix, block_keys) in enumerate(self._blocks):
             size = min(_BLOCK, self._used - at * _BLOCK)
-            found = search(matrix[:size], wanted, min(count, size), MetricKind.Cos, exact=True, threads=1)
+            found = search(matrix[:size], wanted, min(count, size), metric, exact=True, threads=1)
             distances.append(found.distances)
             keys.append(block_keys[found.keys.astype(numpy.int64)])
         order = numpy.argsort(numpy.concatenate(distances), kind="stable")[:count]
