@@ -43,6 +43,18 @@ def test_wrong_options_name_the_remedy(shell: Shell) -> None:
     assert "--dry-run" in shell.fails(ValidationError.exit_code, "import", "own.jsonl", "--dry-run")
 
 
+def test_an_import_that_stores_nothing_creates_no_store(shell: Shell) -> None:
+    exports.jsonl(shell.folder / "conversations.json", [{"id": "x", "mapping": 1}])
+    (shell.folder / "rows.jsonl").write_text('{"role": "user", "content": "Hello"}\n' * 2 + "{broken\n", "utf-8")
+    before = sorted(shell.folder.iterdir())
+    for given in (("conversations.json", "--from", "chatgpt"), ("rows.jsonl", "--strict")):
+        assert shell.run("import", *given).code == ValidationError.exit_code
+        shell.fails(NotFound.exit_code, "stats")
+        assert sorted(shell.folder.iterdir()) == before
+    assert shell.run("import", "rows.jsonl").code == ValidationError.exit_code
+    assert "Hello" in shell("show", "rows").out
+
+
 def test_a_server_is_named_by_its_url(shell: Shell) -> None:
     said = shell.fails(ValidationError.exit_code, "import", "mysql://localhost/chats")
     assert "a URL with postgresql, postgres, redis, rediss" in said

@@ -237,6 +237,22 @@ async def test_a_wrong_encoding_is_reported_with_its_rows(tmp_path: Path, encodi
         assert [each.message_count for each in found] == ([1] if encoding == "latin-1" else [])
 
 
+async def test_files_with_the_line_ends_of_old_macs_are_recognised(tmp_path: Path) -> None:
+    rows = [{"session": "c", "role": "user", "content": said} for said in ("One", "Two")]
+    lines = {
+        "rows.jsonl": [json.dumps(row) for row in rows],
+        "rows.csv": ["session,role,content", "c,user,One", "c,user,Two"],
+        "s1.jsonl": [json.dumps(line) for line in exports.claude_code_lines()],
+    }
+    for name, each in lines.items():
+        path = tmp_path / name
+        path.write_bytes("\r".join([*each, ""]).encode())
+        async with connect("memory://") as store:
+            report = await imported(store, path)
+            assert not report.problems
+            assert report.messages >= 2, name
+
+
 def test_csv_that_breaks_off_in_a_field_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hansard.importers.tables._LONGEST_FIELD", 1_000)
     path = tmp_path / "chats.csv"

@@ -52,3 +52,21 @@ def test_whole_elements_are_read_without_counting_brackets(monkeypatch: pytest.M
     monkeypatch.setattr(json_stream._Splitter, "_brackets", counted)
     assert len([*array_elements(io.BytesIO(text.encode()))]) == 100
     assert len(steps) < 120
+
+
+def test_lines_may_end_with_carriage_returns() -> None:
+    rows: list[dict[str, Any]] = [{"n": number, "text": "x" * (number % 7) * 1_000} for number in range(1_000)]
+    assert sum(len(row["text"]) for row in rows) > 2 * BLOCK
+    for end in ("\r", "\n", "\r\n"):
+        text = end.join([json.dumps(row) for row in rows]).encode()
+        for whole in (text, text + end.encode()):
+            found = [*json_stream.lines(io.BytesIO(whole))]
+            assert [each.value for each in found] == rows
+            assert [each.number for each in found] == [*range(1, 1_001)]
+
+
+def test_a_line_above_the_limit_is_skipped_whatever_its_end() -> None:
+    for end in (b"\r", b"\n"):
+        found = [*json_stream.lines(io.BytesIO(end.join((b"1", b"2" * 500, b"3", b""))), most_bytes=100)]
+        assert [(each.number, each.value) for each in found] == [(1, 1), (2, None), (3, 3)]
+        assert found[1].problem == "the line is longer than 100 bytes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,14 +64,16 @@ async def _import(
     from hansard.importers.load import Owner
 
     report = ImportReport(importer.name)
-    # A dry run must not make a store that is missing.
-    url = "memory://" if dry and is_missing(context.url) else context.url
     with _progress(source, report, context) as progress:
+        conversations = importer.read(source, report)
+        first = list(islice(conversations, 1))
+        is_refused = not first or (strict and bool(report.problems))
+        # A dry run, or an import that stores nothing, must not create a store that is missing.
+        url = "memory://" if (dry or is_refused) and is_missing(context.url) else context.url
         async with connect(url) as store:
-            conversations = importer.read(source, report)
             return await load(
                 _view(store, context),
-                conversations,
+                chain(first, conversations),
                 report,
                 owner=Owner(agent_id=agent),
                 dry_run=dry,

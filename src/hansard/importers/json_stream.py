@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import IO, Any
+from functools import partial
+from itertools import chain
+from typing import IO, Any, cast
 
 from msgspec import DecodeError, Struct, json
 
@@ -50,9 +52,9 @@ def _most_bytes(file: IO[bytes]) -> int:
 def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False) -> Iterator[Element]:
     """The values of JSON Lines. Empty lines are skipped, or have the value None if `blank` is true."""
     most_bytes = most_bytes or _most_bytes(file)
-    number = 0
-    while line := file.readline(most_bytes):
-        number += 1
+    first, file = _first_line(file, most_bytes)
+    others = iter(partial(file.readline, most_bytes), b"")
+    for number, line in enumerate(chain((first,) if first else (), others), 1):
         if not line.endswith(b"\n") and len(line) >= most_bytes:
             yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
             # After the report: who only looks at the first line does not wait for its end.
@@ -62,6 +64,38 @@ def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False
             yield _element(number, line, line)
         elif blank:
             yield Element(number, line=line)
+
+
+def _first_line(file: IO[bytes], most_bytes: int) -> tuple[bytes, IO[bytes]]:
+    """Returns the first line, and the file to read the others from, whose lines may end with carriage returns."""
+    line = file.readline(min(BLOCK, most_bytes))
+    if b"\n" in line:
+        return line, file
+    if b"\r" in line:
+        file = cast(IO[bytes], _CarriageReturns(file, line))
+        return file.readline(most_bytes), file
+    return line + (file.readline(most_bytes - len(line)) if len(line) < most_bytes else b""), file
+
+
+class _CarriageReturns:
+    """A file whose lines end with carriage returns, as on old Macs, read as if they ended with newlines."""
+
+    def __init__(self, file: IO[bytes], block: bytes) -> None:
+        self._file = file
+        self._block = block.replace(b"\r", b"\n")
+        self._at = 0
+
+    def readline(self, size: int) -> bytes:
+        while True:
+            end = self._block.find(b"\n", self._at, self._at + size) + 1 or min(len(self._block), self._at + size)
+            line = self._block[self._at : end]
+            if line.endswith(b"\n") or len(line) == size:
+                self._at = end
+                return line
+            more = self._file.read(BLOCK).replace(b"\r", b"\n")
+            self._block, self._at = (line + more, 0) if more else (b"", 0)
+            if not more:
+                return line
 
 
 def array_objects(
