@@ -8,8 +8,10 @@ import os
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.absences import absences
@@ -95,3 +97,15 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
     left = [path.name for path in folder.iterdir() if path.name.startswith(("tmp", "hansard-"))]
     assert not left, f"tests left this behind: {left}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def authorities() -> Iterator[None]:
+    """Reads the certificates of the authorities once for a process.
+
+    httpx reads them for each client, even if it never speaks TLS. That takes five times as long as a server takes to
+    start, and there are thousands of clients.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
+        yield
