@@ -444,7 +444,7 @@ async def test_conversations_are_held_together_up_to_a_size(monkeypatch: pytest.
     """All that an importer has read of them counts: also lines that are no messages, and records."""
     monkeypatch.setitem(_groups.__globals__, "_GROUP_CHARACTERS", 100)  # the name of the module is also a function's
     half = "x" * 60
-    line = Transcript([transcript_line(half.encode())])
+    line = Transcript([transcript_line(half.encode())], size=len(half))
     read = [
         [ForeignConversation(id=str(n), messages=[ForeignMessage(Message("user", half), None)]) for n in range(2)],
         [ForeignConversation(id=str(n), messages=[], transcript=line) for n in range(2)],

@@ -16,6 +16,7 @@ ARRAYS: dict[str, list[Any]] = {
     "objects inside": [{"a": [{"b": 1}, {"b": 2}], "c": {"d": {}}}, {"a": [{"b": 3}, {"b": 4}]}],
     "brackets in texts": [{"a": "}, {"}, {"a": '"}, {"'}, {"a": "\\"}, {"a": "]}["}],
     "arrays": [[1, [2]], {"a": []}, []],
+    "deep": [{"a": [[[[[[[[[[{"b": "]"}, {}]]]]]]]]]]}, {"a": 1}, {"a": [{}, {}]}],
     "across blocks": [{"a": "x" * (BLOCK // 2 - 7)}, {"a": [{"b": "}, {"}, {"c": "\\"}]}] * 5,
 }
 
@@ -25,6 +26,13 @@ ARRAYS: dict[str, list[Any]] = {
 def test_elements_are_those_of_the_array(name: str, separators: tuple[str, str]) -> None:
     text = json.dumps(ARRAYS[name], separators=separators)
     assert [each.value for each in array_elements(io.BytesIO(text.encode()))] == ARRAYS[name]
+
+
+def test_many_elements_with_objects_inside_are_read_without_counting_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [{"messages": [{"text": "}, {"}, {"text": "\\"}], "n": number} for number in range(100)]
+    steps = _count_brackets(monkeypatch)
+    assert [each.value for each in array_elements(io.BytesIO(json.dumps(given).encode()))] == given
+    assert len(steps) < 120
 
 
 def test_a_damaged_element_is_reported_and_the_rest_is_read() -> None:
@@ -41,6 +49,12 @@ def test_an_element_above_the_limit_is_not_taken() -> None:
 
 def test_whole_elements_are_read_without_counting_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps([{"a": [[[[]]]], "n": number} for number in range(100)])
+    steps = _count_brackets(monkeypatch)
+    assert len([*array_elements(io.BytesIO(text.encode()))]) == 100
+    assert len(steps) < 120
+
+
+def _count_brackets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     steps: list[int] = []
     brackets = json_stream._Splitter._brackets
 
@@ -50,8 +64,7 @@ def test_whole_elements_are_read_without_counting_brackets(monkeypatch: pytest.M
             yield at
 
     monkeypatch.setattr(json_stream._Splitter, "_brackets", counted)
-    assert len([*array_elements(io.BytesIO(text.encode()))]) == 100
-    assert len(steps) < 120
+    return steps
 
 
 def test_lines_may_end_with_carriage_returns() -> None:

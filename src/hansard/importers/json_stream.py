@@ -25,6 +25,17 @@ _IN_TEXT = re.compile(rb'["\\]')
 _TO_BRACKET = re.compile(rb'(?s)(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\[\]{}]')
 """Everything up to a bracket, with whole texts. It matches nothing where a text does not end in the block."""
 _NEXT_OBJECT = re.compile(rb"}\s*,\s*{")
+_NESTED = 8
+"""How deep a value may be nested for `_VALUE`."""
+
+
+def _nested(depth: int) -> str:
+    inside = f"|{_nested(depth - 1)}" if depth else ""
+    return rf'''[\[{{](?:[^"\[\]{{}}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"{inside})*+[\]}}]'''
+
+
+_VALUE = re.compile(_nested(_NESTED).encode(), re.DOTALL)
+"""An object or an array from its first bracket to its last. It matches nothing that does not end in the block."""
 
 
 class Element(Struct, frozen=True):
@@ -138,6 +149,8 @@ class _Splitter:
         """The next byte follows a backslash."""
         self._at = 0
         """Up to where the block was looked at."""
+        self._is_flat = True
+        """Whether the elements so far contain no `}, {`."""
 
     def elements(self) -> Iterator[tuple[bytes | None, dict[str, Any] | None]]:
         """The text of each element that is an object or an array, None for one that is too large; or its value."""
@@ -153,8 +166,13 @@ class _Splitter:
                 opens = block[at] in b"[{"
                 if opens and self._depth == base:
                     start = at
-                    if base and (value := self._quick_value(block, at)) is not None:
+                    if base and self._is_flat and (value := self._quick_value(block, at)) is not None:
                         yield b"", value
+                        continue
+                    if found := _VALUE.match(block, at):
+                        self._at = start = found.end()
+                        self._keep(found.group())
+                        yield self._take(), None
                         continue
                 self._depth += 1 if opens else -1
                 if not opens and self._depth == base:
@@ -169,13 +187,14 @@ class _Splitter:
             yield b"".join(self._kept) or b"[", None
 
     def _quick_value(self, block: bytes, at: int) -> dict[str, Any] | None:
-        """The object that begins here, if it ends before the next `}, {`. Most do, and then no bracket is counted."""
+        """The object that begins here, if it ends before the next `}, {`. In many files all do."""
         found = _NEXT_OBJECT.search(block, at)
         if found is None or found.start() + 1 - at > self._most:
             return None
         try:
             value: dict[str, Any] = json.decode(block[at : found.start() + 1])
         except (DecodeError, UnicodeDecodeError, RecursionError):
+            self._is_flat = False
             return None  # it is longer, or damaged: the brackets tell
         self._at = found.start() + 1
         return value

@@ -128,13 +128,12 @@ async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[lis
 
 def _size(conversation: ForeignConversation) -> int:
     """About how much is held of a conversation: its messages, the lines of its file, and its records."""
-    lines = [] if conversation.transcript is None else conversation.transcript.lines
     records = [*conversation.records, *conversation.user_records]
-    return (
-        sum([_characters(one.message.content) for one in conversation.messages])
-        + sum([len(line.before) + len(line.after or b"") for line in lines])
-        + sum([_characters(record.value) for record in records])
-    )
+    transcript = conversation.transcript
+    messages = conversation.messages
+    # Most bytes of a transcript are its messages.
+    size = transcript.size if transcript is not None else sum([_characters(one.message.content) for one in messages])
+    return size + sum([_characters(record.value) for record in records])
 
 
 def _characters(content: Any) -> int:

@@ -67,6 +67,7 @@ class TranscriptFile:
     def __init__(self) -> None:
         self._lines: list[TranscriptLine] = []
         self._ends_with_newline = True
+        self._size = 0
 
     def entries(
         self, source: ImportSource, name: str, report: ImportReport
@@ -91,9 +92,10 @@ class TranscriptFile:
 
     def keep(self, line: bytes, message: Message | None = None) -> None:
         self._lines.append(transcript_line(line, message))
+        self._size += len(line)
 
     def transcript(self) -> Transcript:
-        return Transcript(self._lines, self._ends_with_newline)
+        return Transcript(self._lines, self._ends_with_newline, self._size)
 
 
 def first_words(texts: Iterable[str]) -> str | None:

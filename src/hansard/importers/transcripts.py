@@ -45,6 +45,8 @@ class Transcript(Struct, frozen=True):
 
     lines: list[TranscriptLine]
     ends_with_newline: bool = True
+    size: int = 0
+    """How many bytes the lines have, with their messages."""
 
 
 class _Chunk(Struct, frozen=True, array_like=True):
