@@ -18,7 +18,7 @@ import hansard
 import hansard.sync
 from hansard import Message, Store, connect
 from hansard.analysis import VERSION, analyse, parse_query, searchable
-from hansard.backends.postgres import index, index_task, lexemes, schema, search, search_sql, tenant_share
+from hansard.backends.postgres import index, index_statistics, index_task, lexemes, schema, search, search_sql
 from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.queries import in_schema
 from hansard.backends.schemes import open_backend
@@ -863,7 +863,7 @@ def test_a_tenant_with_most_messages_is_not_looked_up(
 
     Messages without the term of their tenant are found if it is not looked up.
     """
-    monkeypatch.setattr(tenant_share, "_SECONDS", 0.0)
+    monkeypatch.setattr(index_statistics, "_SECONDS", 0.0)
 
     async def run(sql: str, *values: str) -> None:
         async with raw() as connection:
@@ -873,18 +873,47 @@ def test_a_tenant_with_most_messages_is_not_looked_up(
         async with connect(target.url) as opened:
             acme = opened.tenant("acme")
             await opened.append("c", [Message("user", f"word {number}") for number in range(3)])
-            await acme.append_message("c", "user", "another word")
+            await acme.append("c", [Message("user", f"word {number}") for number in range(9)])
             assert len(await opened.search("word", order=order)) == 3
-            assert len(await acme.search("word", order=order)) == 1
+            assert len(await acme.search("word", order=order)) == 9
             await run("UPDATE hansard.search SET terms = ts_delete(terms, $1::text)", lexemes.of_tenant("default"))
+            await run("ANALYZE hansard.search")
             assert len(await opened.search("word", order=order)) == 0
+            assert len(await acme.search("word", order=order)) == 9
+            await acme.delete_conversation("c")
+            await acme.append_message("d", "user", "word")
+            assert len(await acme.search("word", order=order)) == 1
             await run("ANALYZE hansard.search")
             assert len(await opened.search("word", order=order)) == 3
             assert len(await acme.search("word", order=order)) == 1
-            await acme.append("c", [Message("user", f"word {number}") for number in range(10)])
-            assert len(await acme.search("word", order=order, limit=20)) == 11
-            await run("ANALYZE hansard.search")
-            assert len(await opened.search("word", order=order)) == 0
-            assert len(await acme.search("word", order=order, limit=20)) == 11
+
+    play(check)
+
+
+def test_a_common_word_is_not_looked_up(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though no new message has it: the list of all its messages would be read, and not used."""
+    monkeypatch.setattr(index_statistics, "_SECONDS", 0.0)
+    monkeypatch.setattr(index_statistics, "MOST", 30)
+
+    def denied(*_: object) -> str:
+        raise AssertionError("looked up")
+
+    async def check() -> None:
+        async with connect(target.url) as opened:
+            await opened.append("c", [Message("user", f"river {number}") for number in range(40)])
+            await opened.append("c", [Message("user", f"lake {number}") for number in range(600)])
+            expected = [f"river {number}" for number in range(39, -1, -1)]
+            assert await texts(opened, "river") == expected
+            async with raw() as connection:
+                await connection.execute(in_schema("ANALYZE hansard.search", schema_of(target)))
+            monkeypatch.setattr(search_sql.Statement, "looked_up", denied)
+            assert await texts(opened, "river") == expected
+            assert await texts(opened, "river OR pond") == expected
+            first = await opened.search("river", order="newest", limit=30, token_cap=None)
+            rest = await opened.search("river", order="newest", limit=30, token_cap=None, cursor=first.next_cursor)
+            assert [hit.message.text for hit in (*first, *rest)] == expected
+            assert len(await texts(opened, "lake")) == 100
+            with pytest.raises(AssertionError, match="looked up"):
+                await texts(opened, "river -7")
 
     play(check)

@@ -571,11 +571,18 @@ DELETE FROM hansard.tombstones WHERE tenant = $1;
 SELECT version, (SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue WHERE tenant = $1 LIMIT $2) AS tail)
 FROM hansard.search_state;
 
--- largest_tenant --
--- The tenant of at least half of the indexed messages, by the statistics of the server. None before the first ANALYZE.
-SELECT common.tenant FROM pg_stats AS s,
-    unnest(s.most_common_vals::text::text[], s.most_common_freqs) AS common (tenant, share)
-WHERE s.schemaname = $1 AND s.tablename = 'search' AND s.attname = 'tenant' AND common.share >= 0.5;
+-- index_statistics --
+-- The tenant of at least half of the indexed messages, and the terms of more than so many. NULL before the first ANALYZE.
+SELECT
+    (SELECT common.tenant FROM unnest(t.most_common_vals::text::text[], t.most_common_freqs) AS common (tenant, share)
+    WHERE common.share >= 0.5 LIMIT 1),
+    (SELECT array_agg(common.term)
+    FROM unnest(w.most_common_elems::text::text[], w.most_common_elem_freqs) AS common (term, share)
+    WHERE common.term IS NOT NULL AND common.share * c.reltuples > $2::bigint)
+FROM (SELECT 1) AS one
+LEFT JOIN pg_stats AS t ON t.schemaname = $1 AND t.tablename = 'search' AND t.attname = 'tenant'
+LEFT JOIN pg_stats AS w ON w.schemaname = $1 AND w.tablename = 'search' AND w.attname = 'terms'
+LEFT JOIN pg_class AS c ON c.relname = 'search' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1);
 
 -- words_with_a_piece --
 -- The words of an owner's messages that contain a text, those in the most messages first. Owners are not words.

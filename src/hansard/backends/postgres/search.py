@@ -3,12 +3,13 @@
 The index of terms is unordered, and the index of times has no terms. So a search takes three steps. It walks over the
 newest messages in order, which finds a common word. It looks a rarer word up by its terms, and sorts the hits. If there
 are too many, the word is common among older messages: then the walk continues. So a common word sorts nothing, and a
-rare one scans nothing.
+rare one scans nothing. A word that the statistics of the server know to be common is not looked up by its terms: that
+would read the list of all its messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse, searchable
 from hansard.backends.postgres import lexemes, read, rows, search_sql
 from hansard.backends.postgres.connection import PostgresConnection, Row
+from hansard.backends.postgres.index_statistics import MOST, Known
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.vocabulary import with_pieces
 from hansard.contract.types import Context
@@ -35,7 +37,7 @@ _PAGE = 200
 _WALKED = 500
 """Messages that are walked over before the terms are looked up; `_WALKED_EACH` as many for each hit."""
 _WALKED_EACH = 10
-_SORTED = 5000
+_SORTED = MOST
 """Hits of the terms that are sorted; `_SORTED_EACH` as many for each wanted one."""
 _SORTED_EACH = 40
 _LONG = 1_000_000
@@ -43,12 +45,11 @@ _LONG = 1_000_000
 
 
 class SearchScope(NamedTuple):
-    """What is known about the tenant of a search."""
+    """What is known about the store of a search."""
 
     walled: bool
     """Whether the second wall is active."""
-    has_most: bool = False
-    """Whether the tenant has most of the messages of the store."""
+    known: Known
 
 
 class PostgresSearch:
@@ -61,7 +62,9 @@ class PostgresSearch:
         self.walled = scope.walled
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.owner = lexemes.owner_of(context.tenant, self.user, lookup.conversation_id)
-        self.has_most = scope.has_most and self.user is None and lookup.conversation_id is None
+        is_whole = self.user is None and lookup.conversation_id is None
+        self.has_most = is_whole and scope.known.largest == context.tenant
+        self.is_common = self.has_most and _is_common(lookup.query, scope.known.common)
         self.expression = self.expression_of(lookup.query)
         self._homes: dict[str, Conversation] = {}
 
@@ -82,12 +85,14 @@ class PostgresSearch:
         most = _most(size)
         walked = 0 if lookup.conversation_id is not None else _walked(size)
         given = (self.context, lookup, self.expression, size, walked, most)
-        found = await self.fetch(*search_sql.select_quick(*given))
+        found = await self.fetch(*search_sql.select_quick(*given, is_common=self.is_common))
         state = found[0] if found else None
         check_version(state[0] if state else None)
         if state is None or state[1] or state[2] > most:
             return None
         page = [row[3:] for row in found if row[3] is not None]
+        if self.is_common and len(page) < size:
+            return None
         if any(row[search_sql.LOOSE] for row in page):
             return None
         for row in page:
@@ -192,7 +197,7 @@ class PostgresSearch:
     async def _page(self, below: Position | None, size: int) -> list[Row]:
         """Returns the newest rows with the terms, in order."""
         given = (self.context, self.lookup, self.expression, below, size)
-        if not self.walled:
+        if not self.walled and not self.is_common:
             if self.lookup.conversation_id is None:
                 page = await self.fetch(*search_sql.select_walked(*given, _walked(size)))
                 if len(page) == size:
@@ -270,6 +275,13 @@ def check_version(found: int | None) -> None:
             found=str(found),
             wanted=str(VERSION),
         )
+
+
+def _is_common(query: Query, common: Container[str]) -> bool:
+    """Returns whether a query has so many hits that they are not sorted: one word, or one of several, is common."""
+    if len(query.groups) != 1 or query.excluded:
+        return False
+    return any(len(row.parts) == 1 and row.parts[0] in common for clause in query.groups[0] for row in clause.rows)
 
 
 def _walked(size: int) -> int:

@@ -191,23 +191,30 @@ def select_sorted(
 
 
 def select_quick(
-    context: Context, lookup: Lookup, terms: Expression, limit: int, walked: int, most: int
+    context: Context, lookup: Lookup, terms: Expression, limit: int, walked: int, most: int, *, is_common: bool = False
 ) -> tuple[str, list[Any]]:
     """The first two steps in one statement, with the conversations: sufficient for most searches.
+
+    Only the first step for words that are known to be common.
 
     The first columns are the version of the index, whether there is a tail, and the number of rows with the terms, if
     it was counted.
     """
     one = Statement(context, lookup)
-    page = one.sorted(most, limit)
-    if walked:
+    page = "SELECT * FROM walked" if is_common else one.sorted(most, limit)
+    if is_common:
+        steps = (
+            f"walked AS MATERIALIZED ({one.walked(terms, lookup.below, limit, walked)}), "
+            f"found AS MATERIALIZED (SELECT 1 WHERE false), "
+        )
+    elif walked:
         # If the first eighth of a walk has less than its share of the hits, they are few, and the index of terms is
         # faster.
-        is_common = f"(SELECT count(*) FROM peeked) >= {one.number(max(1, limit // 8))}"
+        has_hits = f"(SELECT count(*) FROM peeked) >= {one.number(max(1, limit // 8))}"
         is_enough = f"(SELECT count(*) FROM walked) = {one.number(limit)}"
         steps = (
             f"peeked AS MATERIALIZED ({one.peeked(terms, lookup.below, walked // 8)}), "
-            f"walked AS MATERIALIZED ({one.walked(terms, lookup.below, limit, walked, is_common)}), "
+            f"walked AS MATERIALIZED ({one.walked(terms, lookup.below, limit, walked, has_hits)}), "
             f"found AS MATERIALIZED ({one.found(terms, lookup.below, most, f'NOT {is_enough}')}), "
         )
         page = f"SELECT * FROM walked WHERE {is_enough} UNION ALL SELECT * FROM ({page}) AS sorted"

@@ -17,11 +17,11 @@ from hansard.backends.postgres.append import Appender
 from hansard.backends.postgres.engine import PostgresEngine, Work
 from hansard.backends.postgres.errors import DRIVER, translate
 from hansard.backends.postgres.hosts import direct_hosts
+from hansard.backends.postgres.index_statistics import IndexStatistics, Known
 from hansard.backends.postgres.index_task import IndexTask
 from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.replica import Reader
 from hansard.backends.postgres.schema import SchemaState
-from hansard.backends.postgres.tenant_share import TenantShare
 from hansard.backends.postgres.transaction import PostgresTransaction
 from hansard.backends.postgres.watch import Watch
 from hansard.contract.backend import Capabilities
@@ -49,7 +49,7 @@ class PostgresStorage:
     def __init__(self, options: PostgresOptions, state: SchemaState) -> None:
         self.engine = PostgresEngine(options, walled=state.walled)
         self._reader = Reader(self.engine, walled=state.walled)
-        self._share = TenantShare(self._reader, options.schema)
+        self._statistics = IndexStatistics(self._reader, options.schema)
         self.filler = IndexTask(self.engine)
         self.appender = Appender(self.engine, self.write, self.filler.note)
         self._watch = Watch(self.engine)
@@ -217,9 +217,8 @@ class PostgresStorage:
         return await self._look(context, partial(rank.rank, **given, note_tail=self.filler.note_left))
 
     async def _given(self, context: Context, lookup: Lookup) -> dict[str, Any]:
-        walled = self.engine.is_walled
-        scope = search.SearchScope(walled, not walled and await self._share.has_most(context))
-        return {"context": context, "lookup": lookup, "scope": scope}
+        known = Known() if self.engine.is_walled else await self._statistics.known(context)
+        return {"context": context, "lookup": lookup, "scope": search.SearchScope(self.engine.is_walled, known)}
 
     async def _look(self, context: Context, look: Callable[..., Coroutine[Any, Any, T | None]]) -> T:
         """Runs a search, after indexing a long tail."""
