@@ -40,7 +40,9 @@ class MeasuredCall:
 
 
 async def append(grown: GrownStore, number: int) -> None:
-    await grown.store.append_message(grown.conversation(number), "user", f"one more word, number {number}")
+    id = grown.conversation(number)
+    message_id = await grown.store.append_message(id, "user", f"one more word, number {number}")
+    grown.appended.append((id, message_id))
 
 
 async def last_50(grown: GrownStore, number: int) -> None:
@@ -101,6 +103,8 @@ def run(arena: Arena) -> Iterator[Comparison]:
         for call in CALLS:
             print(call.name, file=sys.stderr, flush=True)
             yield from measured(arena, stores, call)
+            for each in stores if call.run is append else ():
+                arena.run_async(each.take_back())
         yield from starts(arena, stores)
     yield from compared(arena, "bytes a message", None, "B", {each: [each.bytes / each.messages] for each in stores})
 

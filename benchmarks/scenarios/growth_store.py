@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import cast
@@ -56,6 +56,8 @@ class GrownStore:
     place: Place
     erased: int = 0
     """Users that were erased, from the last one."""
+    appended: list[tuple[str, str]] = field(default_factory=list)
+    """Conversations and ids of the messages that were appended to measure it."""
     bytes: int = 0
     """What it takes, after it was closed."""
 
@@ -95,6 +97,11 @@ class GrownStore:
         """Whether that user owns conversations that are read. In the smallest store all do."""
         apart = self.users // 20
         return apart > 1 and (self.users - 1 - self.erased) % apart == 0
+
+    async def take_back(self) -> None:
+        """Deletes what was appended: the newest messages of a kept store would be those of earlier runs."""
+        for conversation, id in self.appended:
+            await self.store.delete_message(conversation, id)
 
     async def index(self) -> None:
         """Tries again what a busy server did not answer in time: it is written once anyway."""
