@@ -64,12 +64,16 @@ def best(clause: Clause, postings: Sequence[Posting], limit: int) -> Best:
     scores = {key: score for key, score in others.items() if score > least}
     if better:
         scores.update((key, known[kind]) for key, kind in zip(keys, kinds, strict=True) if kind in better)
-
-    def has_lowest(key: int) -> bool:
-        kind = kinds[bisect_left(keys, key)]
-        return least == (others[key] if kind == _OTHER else known[kind])
-
-    return Best(scores, least, (key for key, _ in reversed(postings) if has_lowest(key)))
+    last = {kind for kind, score in known.items() if score == least}
+    return Best(
+        scores,
+        least,
+        (
+            key
+            for key, _ in reversed(postings)
+            if (kind := kinds[bisect_left(keys, key)]) in last or (kind == _OTHER and others[key] == least)
+        ),
+    )
 
 
 def _kinds(keys: Sequence[int], lengths: Sequence[int]) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from msgspec import Struct
 
@@ -116,7 +117,7 @@ class Query(Struct, frozen=True, gc=False):
 
     @property
     def wanted(self) -> tuple[Clause, ...]:
-        return tuple(clause for group in self.groups for clause in group)
+        return self.groups[0] if len(self.groups) == 1 else tuple(chain.from_iterable(self.groups))
 
     def matches(self, terms: Terms) -> bool:
         return (

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from hansard.analysis import one_word
 from hansard.analysis.formula import COMMON, NEAR, SIDES, Posting, Scorer, lowest, weight_of
@@ -56,7 +58,7 @@ class Postings(Protocol):
         """Runs a long computation, not on an event loop."""
 
 
-class ScoredKey(NamedTuple):
+class ScoredKey(Struct, frozen=True, gc=False):
     key: int
     score: float
 
@@ -76,15 +78,15 @@ async def best(query: Query, found: Postings, limit: int, *, neighbours: bool = 
 async def _best_of_one(clause: Clause, found: Postings, limit: int) -> list[ScoredKey]:
     postings = await found.of(clause)
     best = await found.run(lambda: one_word.best(clause, [*postings], limit))
-    return [ScoredKey(key, score) for key, score in await _in_order(found, best, limit)]
+    return await _in_order(found, best, limit)
 
 
-async def _in_order(found: Postings, best: Best, limit: int) -> list[tuple[int, float]]:
+async def _in_order(found: Postings, best: Best, limit: int) -> list[ScoredKey]:
     """Returns the best with their scores; of equal ones the newer first."""
     scores, least, last = best
     positions = await found.positions(scores, last, limit - len(scores))
     scored = sorted([(scores.get(key, least), position, key) for key, position in positions.items()], reverse=True)
-    return [(key, score) for score, _, key in scored[:limit]]
+    return [ScoredKey(key, score) for score, _, key in scored[:limit]]
 
 
 class _Search:
@@ -209,8 +211,7 @@ class _Search:
         least = lowest(scores.values(), self.limit)
         better = {key: score for key, score in scores.items() if score > least}
         last = reversed([key for key, score in scores.items() if score == least])
-        found = await _in_order(self.found, Best(better, least, last), self.limit)
-        return [ScoredKey(key, score) for key, score in found]
+        return await _in_order(self.found, Best(better, least, last), self.limit)
 
     async def _neighbours(self, scores: Mapping[int, float]) -> dict[int, float]:
         """Returns the scores of messages that have no clause themselves."""

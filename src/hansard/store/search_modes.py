@@ -148,24 +148,24 @@ def _after(lookup: Lookup, last: Match) -> str:
 
 async def best(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the best matches."""
-    scope = _cursor_scope("relevance", lookup)
-    skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
+    skipped = _skipped("relevance", lookup, cursor)
     wanted = max(skipped + lookup.limit + 1, 0 if view.reranker is None else reranker.CANDIDATES)
     ranking = await _rank(view, context, structs.replace(lookup, limit=wanted))
     best = [(each.score, each.match) for each in ranking.found]
-    return await _page(view, best, lookup, scope, cursor, cap, complete=ranking.complete)
+    return await _page(view, best, lookup, "relevance", skipped, cap, complete=ranking.complete)
 
 
 async def nearest(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the messages nearest in meaning."""
-    scope = _cursor_scope("meaning", lookup)
+    skipped = _skipped("meaning", lookup, cursor)
     found = await nearest_messages.nearest(view, context, lookup, DEPTH, {})
-    return await _page(view, found.found[:DEPTH], lookup, scope, cursor, cap, complete=found.complete)
+    return await _page(view, found.found[:DEPTH], lookup, "meaning", skipped, cap, complete=found.complete)
 
 
 async def both(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
     """Returns the best by words and by meaning; if the embedder fails, by words."""
     nearest_messages.embeddings_of(view)
+    skipped = _skipped("hybrid", lookup, cursor)
     query = shortened(lookup.query, view.limits.query_terms)
     is_question = len(query.wanted) >= QUESTION
     ranking = await _rank(view, context, structs.replace(lookup, query=query, limit=DEPTH, neighbours=is_question))
@@ -185,7 +185,7 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     )
     complete = near.complete and ranking.complete
     found = [(score, matches[key]) for score, key in combined]
-    return await _page(view, found, lookup, _cursor_scope("hybrid", lookup), cursor, cap, complete=complete)
+    return await _page(view, found, lookup, "hybrid", skipped, cap, complete=complete)
 
 
 def _hits(lookup: Lookup, matches: Iterable[Match], scores: Iterable[float]) -> list[Hit]:
@@ -204,13 +204,12 @@ async def _page(
     view: View,
     ranked: list[tuple[float, Match]],
     lookup: Lookup,
-    scope: str,
-    cursor: str | None,
+    order: str,
+    skipped: int,
     cap: int | None,
     *,
     complete: bool,
 ) -> Hits:
-    skipped = 0 if cursor is None else cursors.search_offset(cursor, scope)
     # Behind the candidates its order is that of the ranking.
     if view.reranker is not None and skipped < reranker.CANDIDATES:
         ranked = await reranker.reranked(view.reranker, lookup.query.text, ranked)
@@ -218,9 +217,18 @@ async def _page(
     taken = _capped([each for _, each in rest[: lookup.limit]], cap)
     return Hits(
         _hits(lookup, taken, [score for score, _ in rest]),
-        next_cursor=partial(cursors.of_search_offset, scope, skipped + len(taken)) if len(taken) < len(rest) else None,
+        next_cursor=partial(_after_skipped, order, lookup, skipped + len(taken)) if len(taken) < len(rest) else None,
         complete=complete,
     )
+
+
+def _skipped(order: str, lookup: Lookup, cursor: str | None) -> int:
+    """Returns how many hits were on the pages before that of a cursor."""
+    return 0 if cursor is None else cursors.search_offset(cursor, _cursor_scope(order, lookup))
+
+
+def _after_skipped(order: str, lookup: Lookup, skipped: int) -> str:
+    return cursors.of_search_offset(_cursor_scope(order, lookup), skipped)
 
 
 async def _find(view: View, context: Context, lookup: Lookup) -> Matches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ T = TypeVar("T")
 _ENTRIES = "FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
 _MESSAGES = "CROSS JOIN messages m ON m.key = e.message "
 _AS_JSON = "json_group_array(e.message), json_group_array(e.words)"
+_first = itemgetter(0)
 _numbers = msgspec.json.Decoder(list[int])
 _FEW = 200
 """Messages that are read with their texts when their positions are asked for: most are returned."""
@@ -121,7 +123,7 @@ class SqlitePostings:
             many = self._rows(keys, QUERIES["positions_by_key"])
             return {key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in many}
         read = dict(self._rows(keys))
-        self._read |= read
+        self._read.update(read)
         homes = self._connection.homes_of({row[-1] for row in read.values()})
         return {key: (row[5], row[0] & rows.SEQ_MASK, homes[row[-1]].conversation.id) for key, row in read.items()}
 
@@ -134,8 +136,7 @@ class SqlitePostings:
         missing = [key for key in scored if key not in by_key]
         if missing:
             by_key.update(self._rows(missing))
-        home = self._search.home
-        matches = self._search.matches_of([by_key[key] if home is None else by_key[key][:-1] for key in scored])
+        matches = self._search.matches_of([by_key[key] for key in scored])
         return [RankedMatch(match, each.score) for match, each in zip(matches, scored.values(), strict=True)]
 
     # The index
@@ -190,7 +191,8 @@ class SqlitePostings:
     def _rows(self, keys: Collection[int], select: str = QUERIES["messages_by_key"]) -> Iterator[tuple[int, Row]]:
         """Returns the stored messages of keys, with their conversations."""
         if self._is_plain:
-            return ((row[0], row) for row in self._connection.execute(select, (str([*keys]),)))
+            plain = self._connection.execute(select, (str([*keys]),)).fetchall()
+            return zip(map(_first, plain), plain, strict=True)
         wanted = {stored: key for key in keys for stored in self._stored_keys(key)}
         found = self._connection.execute(select, (str([*wanted]),))
         return ((wanted[row[0]], row) for row in found if self._key(row[0], row[-1]) == wanted[row[0]])
