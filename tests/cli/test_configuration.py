@@ -122,9 +122,13 @@ WRONG = {
         "--port is 'http' (environment variable HANSARD_PORT): Expected `int`, got `str`",
     ),
     "a wrong type in the file": ({}, 'workers = "four"', "--workers is 'four' (hansard.toml): Expected `int`"),
+    "a wrong choice": (
+        {},
+        'log-level = "loud"',
+        "--log-level is 'loud' (hansard.toml): it must be one of debug, info, warning, error",
+    ),
     "a wrong path": ({}, "audit-log = 5", "--audit-log is 5 (hansard.toml): Expected"),
     "out of range": ({"HANSARD_WORKERS": "0"}, "", "--workers is 0 (environment variable HANSARD_WORKERS): it must be"),
-    "a wrong choice": ({}, 'log-level = "loud"', "--log-level is 'loud' (hansard.toml): "),
     "an unknown key": ({}, "prot = 1", "unknown setting 'prot' in hansard.toml: did you mean 'port'?"),
     "a contradiction": ({}, 'model = "m"', "--model is 'm' (hansard.toml): it needs --upstream, which is not set"),
     "an issuer without a client": (

@@ -245,12 +245,19 @@ def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> 
         process.communicate(timeout=PATIENCE)
 
 
+def scrape(address: str) -> str:
+    """Returns the metrics, over a new connection, which any worker may answer."""
+    return httpx.get(address + "/metrics", timeout=PATIENCE).text
+
+
 def test_workers_share_one_store_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
         assert httpx.get(address + "/readyz", timeout=PATIENCE).status_code == 200
         before = workers_of(process)
+        until(lambda: all("hansard_workers 2.0\n" in scrape(address) for _ in range(4)))
         os.kill(before[0], signal.SIGKILL)
         until(lambda: set(workers_of(process)) - set(before))
+        until(lambda: all("hansard_workers 2.0\n" in scrape(address) for _ in range(4)))
         for number in range(20):
             body = {"messages": [{"role": "user", "content": number, "id": f"m{number}"}]}
             answer = httpx.post(address + "/api/v1/conversations/c/messages", json=body, timeout=PATIENCE)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -370,11 +370,13 @@ def _converted(value: Value, *, strict: bool) -> Value:
     given = value.value
     if isinstance(given, str) and _types()[value.name] == (bool | None):
         given = {"yes": True, "on": True, "no": False, "off": False}.get(given.lower(), given)
+    wanted = _types()[value.name]
     try:
-        wanted = _types()[value.name]
         found = msgspec.convert(given, wanted, strict=strict, dec_hook=lambda kind, each: _path(each))
     except (msgspec.ValidationError, TypeError) as error:
-        raise value.wrong(str(error).replace(" | null", "")) from error
+        choices = [choice for part in get_args(wanted) if get_origin(part) is Literal for choice in get_args(part)]
+        problem = f"it must be one of {', '.join(choices)}" if choices else str(error).replace(" | null", "")
+        raise value.wrong(problem) from error
     return Value(value.name, found, value.origin)
 
 

@@ -69,6 +69,8 @@ class Metrics(Collector):
         self._registry.register(self)
         about = Gauge("hansard_info", "What is running.", ("version", "backend"), registry=self._registry)
         about.labels(__version__, backend).set(1)
+        if self._shared is not None:
+            self._shared.write(self._current)  # at once: others count this worker before its first request
 
     def on_response(self, request: Request[Any, Any], status: int, code: str | None) -> None:
         # Requests without a route share one name: clients can send any number of paths.
@@ -162,7 +164,7 @@ def _durations(counters: WorkerCounters) -> Metric:
 
 def _gauges(counters: WorkerCounters) -> Iterator[Metric]:
     gauges = counters.gauges
-    yield GaugeMetricFamily("hansard_workers", "Worker processes that have answered.", gauges["workers"])
+    yield GaugeMetricFamily("hansard_workers", "Worker processes.", gauges["workers"])
     yield GaugeMetricFamily("hansard_relays", "Live sessions being relayed.", gauges["relays"])
     yield GaugeMetricFamily("hansard_streams", "Open live tails and sessions, and streamed answers.", gauges["streams"])
     text = "Age of the oldest of them."

@@ -101,9 +101,9 @@ class SharedCounters:
         """Writes this worker's counters soon."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_later(_DELAY, self._write, source)
+            asyncio.get_running_loop().call_later(_DELAY, self.write, source)
 
-    def _write(self, source: Callable[[], WorkerCounters]) -> None:
+    def write(self, source: Callable[[], WorkerCounters]) -> None:
         self._is_scheduled = False
         part = self._own.with_suffix(".part")
         part.write_bytes(msgspec.json.encode(source()))
