@@ -91,15 +91,19 @@ async def open_backend(url, *, blocking, upgrade):
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A distribution as pip leaves it: a module, and metadata with an entry point."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "foreign_backend", raising=False)
+    install(tmp_path)
+
+
+def install(tmp_path: Path) -> None:
+    """Leaves a distribution as pip does: a module, and metadata with an entry point."""
     (tmp_path / "foreign_backend.py").write_text(FOREIGN)
     info = tmp_path / "foreign_backend-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign-backend\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[hansard.backends]\nforeign = foreign_backend:open_backend\n")
     (info / "RECORD").write_text("foreign_backend.py,,\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "foreign_backend", raising=False)
 
 
 @pytest.mark.usefixtures("installed")
@@ -108,6 +112,22 @@ def test_a_foreign_scheme_is_found_by_its_entry_point() -> None:
         store.append_message("c", "user", "x")
         assert len(store.get_messages("c")) == 1
     assert sys.modules["foreign_backend"].opened == [("here", "3", True, False)]
+
+
+@pytest.mark.usefixtures("installed")
+def test_installed_packages_are_searched_once_for_a_foreign_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    sync.connect("foreign://here").close()
+    monkeypatch.delattr("importlib.metadata.entry_points")
+    sync.connect("foreign://here").close()
+
+
+def test_a_foreign_scheme_may_be_installed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "foreign_backend", raising=False)
+    with pytest.raises(ValidationError, match="unknown scheme"):
+        sync.connect("foreign://here")
+    install(tmp_path)
+    sync.connect("foreign://here").close()
 
 
 @pytest.mark.usefixtures("installed")

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Awaitable
-from typing import Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from hansard.contract.backend import Backend
 from hansard.errors import Unsupported, ValidationError
 from hansard.urls import Url, suggest
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DEFAULT_URL = "sqlite:///hansard.db"
 _MIRRORS = "openai+"
@@ -103,13 +108,23 @@ def _find_opener(url: Url) -> Opener:
 
 
 def _foreign_opener(url: Url) -> Opener:
-    from importlib.metadata import entry_points  # imported here: it would be a third of `import hansard`
-
-    foreign = {point.name: point for point in entry_points(group="hansard.backends")}
+    foreign = _foreign_schemes(tuple(sys.path))
+    if url.scheme not in foreign:
+        # Its package may have been installed since.
+        _foreign_schemes.cache_clear()
+        foreign = _foreign_schemes(tuple(sys.path))
     if url.scheme not in foreign:
         known = (*SCHEMES, *foreign)
         raise ValidationError(f"unknown scheme {url.scheme + '://'!r} in {url.text!r}{suggest(url.scheme, known)}")
     return foreign[url.scheme].load()  # type: ignore[no-any-return]
+
+
+@cache
+def _foreign_schemes(_: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Returns the entry points in the folders of this `sys.path`. Reading them takes longer than opening a store."""
+    from importlib.metadata import entry_points  # imported here: it would be a third of `import hansard`
+
+    return {point.name: point for point in entry_points(group="hansard.backends")}
 
 
 def opens_directly(url: str) -> bool:
