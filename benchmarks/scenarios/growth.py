@@ -146,7 +146,7 @@ def measured(arena: Arena, stores: list[GrownStore], call: MeasuredCall) -> Iter
 
 async def _warm(grown: GrownStore, call: MeasuredCall) -> None:
     """Brings what is read from the disk: the time of that says nothing about the store."""
-    for number in range(200):
+    for number in range(int(200 * grown.place.calls)):
         await call.run(grown, number)
 
 
@@ -166,9 +166,10 @@ def _portion(arena: Arena, grown: GrownStore, call: MeasuredCall, round: int) ->
             await find_user_to_erase(grown)
         pids = await grown.place.pids()
         begin = processor_time(pids)
-        for number in range(round * call.calls, (round + 1) * call.calls):
+        calls = max(1, int(call.calls * grown.place.calls))
+        for number in range(round * calls, (round + 1) * calls):
             await call.run(grown, number)
-        cost = (processor_time(pids) - begin) / call.calls
+        cost = (processor_time(pids) - begin) / calls
         if call.run is append:
             await grown.index()
         return cost

@@ -26,6 +26,9 @@ _SMALL = 10_000
 class Place(ABC):
     """The stores of one run, by their number of messages."""
 
+    calls = 1.0
+    """The part of the calls that are made, for servers on which each takes long."""
+
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.options = arena.options
@@ -118,6 +121,8 @@ class Schemas(Place):
 
 class Keyspaces(Place):
     """Those of a Cassandra node that is started for the run."""
+
+    calls = 0.1
 
     def __init__(self, arena: Arena) -> None:
         super().__init__(arena)
