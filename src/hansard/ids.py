@@ -13,7 +13,6 @@ import time
 
 _RANDOM_BITS = 80
 _RANDOM_BYTES = _RANDOM_BITS // 8
-_RANDOM_DIGITS = _RANDOM_BITS // 4
 # The top bit of the random part stays clear, so that counting up cannot overflow into the milliseconds.
 _CLEAR_TOP = (1 << (_RANDOM_BITS - 1)) - 1
 # A system call lets other threads run; too many would split the batches of a group commit.
@@ -32,7 +31,7 @@ class _Clock:
             self._turn(millisecond)
         # Within a millisecond, or if the clock went back, ids continue from the last one.
         digits, numbers = self.run
-        return f"{digits}{next(numbers):0{_RANDOM_DIGITS}x}"
+        return digits + next(numbers).to_bytes(_RANDOM_BYTES, "big").hex()
 
     def _turn(self, millisecond: int) -> None:
         with self.lock:
