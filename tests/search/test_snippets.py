@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,3 +63,19 @@ def test_tokens_by_estimate_tokens() -> None:
     assert estimate_tokens("") == 0
     assert estimate_tokens("abcd" * 10) == 10
     assert estimate_tokens("東京タワー") == 5
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("Why is the parcel late?", "The [parcel] is [late], and the other is not."),
+        ('"the parcel" is late', "[The] [parcel] is [late], and the other is not."),
+        ("is the", "[The] parcel [is] late, and [the] other [is] not."),
+        ("is the ferry", "[The] parcel [is] late, and [the] other [is] not."),
+        ("parcel THE", "[The] [parcel] is late, and [the] other is not."),
+        ("is the* parcel", "[The] [parcel] is late, and [the] other is not."),
+    ],
+    ids=["question", "phrase", "nothing else", "nothing else found", "a name", "prefix"],
+)
+def test_function_words_are_marked_only_where_they_count(query: str, shown: str) -> None:
+    assert marked("The parcel is late, and the other is not.", query) == shown

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from hansard.analysis import Query, Word, spans
-from hansard.analysis.queries import Phrase
+from hansard.analysis.queries import Clause, Phrase
+from hansard.search.function_words import telling
 from hansard.search.hits import Snippet
 
 Span = tuple[int, int]
@@ -29,10 +30,13 @@ def cut(text: str, query: Query, characters: int) -> Snippet:
 
 
 def highlights(text: str, query: Query) -> list[Span]:
-    """Returns the ranges of the query's words in the text, in order; adjacent ones are joined."""
+    """Returns the ranges of the query's words in the text, in order; adjacent ones are joined.
+
+    Function words are marked only in phrases, or if the text has no other word of the query.
+    """
     found = list(spans(text))
     words = _Words([word for _, _, word in found])
-    hits = sorted({at for clause in query.wanted for row in clause.rows for at in words.places(row)})
+    hits = _places(words, telling(query)) or _places(words, query.wanted)
     marks: list[Span] = []
     for at in hits:
         start, end, _ = found[at]
@@ -41,6 +45,10 @@ def highlights(text: str, query: Query) -> list[Span]:
         else:
             marks.append((start, end))
     return marks
+
+
+def _places(words: _Words, clauses: Iterable[Clause]) -> list[int]:
+    return sorted({at for clause in clauses for row in clause.rows for at in words.places(row)})
 
 
 class _Words:
