@@ -293,6 +293,27 @@ def test_the_list_updates_while_typing_and_when_messages_arrive(site: Site, visi
     expect(page.locator(".row-title")).to_have_text(["Third", "Second", "First"])
 
 
+@pytest.mark.parametrize("view", ["list", "table"])
+def test_the_menu_of_a_row_opens_by_click_and_closes_by_key(site: Site, visitor: Visitor, view: str) -> None:
+    site.store.append("a/b", [Message("user", "One")], user_id="ann")
+    site.store.append("c", [Message("user", "Two")])
+    page = visitor.open(site.api.address, f"/conversations?view={view}")
+    more = page.get_by_role("link", name="More about One")
+    more.click()
+    shown = page.locator(".row-menu .card a")
+    expect(shown).to_have_text(["Export", "Share", "Delete", "Erase the owner"])
+    expect(shown.first).to_be_focused()
+    expect(shown.nth(1)).to_have_attribute("href", f"{site.api.address}/c/a%2Fb/access")
+    shown.last.click(trial=True)
+    page.keyboard.press("Escape")
+    expect(shown).to_have_count(0)
+    expect(more).to_be_focused()
+    page.get_by_role("link", name="More about Two").click()
+    expect(shown).to_have_text(["Export", "Share", "Delete"])
+    page.get_by_role("heading", name="Conversations").click()
+    expect(shown).to_have_count(0)
+
+
 def test_a_click_searches_older_titles(site: Site, visitor: Visitor) -> None:
     for number in range(205):
         site.store.create_conversation(f"c{number}", title="A lighthouse" if number == 2 else "Talk")

@@ -268,20 +268,21 @@ def test_facts_are_read_without_holding_many_messages_in_memory(monkeypatch: pyt
     assert most == 8
 
 
-def test_a_row_has_a_menu_to_export_share_and_erase(site: Site) -> None:
+@pytest.mark.parametrize("view", ["", "?view=table"])
+def test_a_row_has_a_menu_to_export_share_and_erase(site: Site, view: str) -> None:
     site.store.append("a/b", [Message("user", "hello")], user_id="ann", title="Greeting")
-    (menu,) = site.get("/conversations").tree.all("details", "row-menu")
-    assert menu.one("summary")["aria-label"] == "More about Greeting"
-    links = {node.words: node["href"] for node in menu.all("a")}
-    base = "./c/a%2Fb"
-    assert links == {
-        "Export": f"{base}/export",
-        "Share": f"{base}/access",
-        "Delete": f"{base}#about",
-        "Erase the owner": f"{base}/access#erase-title",
+    tree = site.get(f"/conversations{view}").tree
+    (menu,) = tree.all("span", "row-menu")
+    assert (menu.one("a")["aria-label"], menu.one("a")["href"]) == ("More about Greeting", "./c/a%2Fb#about")
+    actions = {node.words: node["data-to"] for node in tree.one("template", id="row-menu").all("a")}
+    assert actions == {
+        "Export": "/export",
+        "Share": "/access",
+        "Delete": "#about",
+        "Erase the owner": "/access#erase-title",
     }
-    for href in links.values():
-        assert site.get(href.removeprefix(".")).status == 200
+    for to in actions.values():
+        assert site.get(f"/c/a%2Fb{to}").status == 200
 
 
 def test_a_snippet_of_a_table_has_no_pipes(site: Site) -> None:

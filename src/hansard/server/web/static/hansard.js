@@ -220,11 +220,36 @@
 
   // Menus of rows: a click elsewhere and Escape close them
 
-  function closeMenus(except) {
-    for (const each of all(".row-menu[open]")) if (!each.contains(except)) each.open = false;
+  function closeMenus() {
+    for (const each of all(".row-menu > .card")) {
+      each.previousElementSibling.setAttribute("aria-expanded", "false");
+      each.remove();
+    }
   }
-  document.addEventListener("click", (event) => closeMenus(event.target));
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") closeMenus(null); });
+
+  function openRowMenu(link) {
+    const made = $("#row-menu").content.cloneNode(true);
+    if (!("owned" in link.dataset)) $("[data-owner]", made)?.remove();
+    for (const each of all("a", made)) each.href = link.href.split("#")[0] + each.dataset.to;
+    link.after(made);
+    link.setAttribute("aria-expanded", "true");
+    $(".card a", link.parentElement).focus();
+  }
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.(".row-menu > a");
+    const isOpen = link?.getAttribute("aria-expanded") === "true";
+    closeMenus();
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    if (!isOpen) openRowMenu(link);
+  });
+  document.addEventListener("keydown", (event) => {
+    const link = event.key === "Escape" && $(".row-menu > [aria-expanded=true]");
+    if (!link) return;
+    closeMenus();
+    link.focus();
+  });
 
   // Updates of the list of conversations
 
