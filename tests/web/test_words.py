@@ -15,7 +15,7 @@ from tests.web.kit import Reader, Site, parse
 import hansard.server.web
 from hansard import Message
 from hansard.model import Source, Usage
-from hansard.server.web import quantities, words
+from hansard.server.web import error_texts, quantities, words
 
 FOLDER = Path(hansard.server.web.__file__).parent
 TEMPLATES = sorted((FOLDER / "templates").glob("*.html"))
@@ -130,6 +130,62 @@ def test_a_language_has_every_text_and_no_other(language: str) -> None:
     for text, translation in known.items():
         assert translation.strip(), text
         assert fields_of(text) == fields_of(translation), text
+
+
+def raised(path: Path) -> Iterator[str]:
+    """Yields the messages of the errors that a module raises, with `{}` for their values."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+            message = node.exc.args[0]
+            if isinstance(message, ast.JoinedStr):
+                yield "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in message.values)
+            elif isinstance(message, ast.Constant) and isinstance(message.value, str):
+                yield message.value
+
+
+ALSO_SHOWN = {
+    "the key is no longer valid",
+    "this is for an operator's key, which is bound to no tenant",
+    "this key may send {} bytes a day",
+    "this key may send {} requests a minute",
+    "this needs the scope {}, which the key does not have",
+    "without a key, only this machine may send requests, to localhost or its address",
+}
+"""Messages of the rest of the server that readers meet often."""
+
+
+@pytest.mark.parametrize("language", [each for each in words.LANGUAGES if each != words.ENGLISH])
+def test_a_language_has_every_message_of_the_errors_of_the_page(language: str) -> None:
+    known = error_texts.catalogue(language)
+    shown = {text for path in FOLDER.glob("*.py") for text in raised(path)}
+    assert shown | ALSO_SHOWN == known.keys()
+    elsewhere = {text for path in FOLDER.parent.glob("*.py") for text in raised(path)}
+    assert elsewhere >= ALSO_SHOWN
+    assert all(text.count("{}") == translation.count("{}") for text, translation in known.items())
+
+
+def test_errors_are_in_the_readers_language(site: Site) -> None:
+    german = {"accept-language": "de"}
+    page = site.get("/c/nowhere", headers=german)
+    assert page.status == 404
+    assert page.tree.one("p", "problem").words == "Hier gibt es kein Gespräch 'nowhere'"
+    assert page.tree.one("p", "problem")["lang"] == "de"
+    assert site.get("/nowhere", headers=german).tree.one("p", "problem").words == "Diese Seite gibt es nicht"
+    other = site.get("/conversations?limit=x", headers=german).tree.one("p", "problem")
+    assert (other["lang"], other.words[:17]) == ("en", "Unknown parameter")
+    assert site.get("/c/nowhere").tree.one("p", "problem").words == "There is no conversation 'nowhere' here"
+
+
+def test_names_of_scopes_are_in_the_readers_language(site: Site) -> None:
+    site.store.append("c", [Message("user", "hello", scope="dm")])
+    assert "Direktnachricht" in site.get("/c/c", headers={"accept-language": "de"})
+    assert "direct message" in site.get("/c/c")
+    german = site.get("/c/c/why", headers={"accept-language": "de"}).tree
+    assert [each.words for each in german.one("select", name="scope").all("option")][1:] == [
+        "Kanal",
+        "Direktnachricht",
+        "Thread",
+    ]
 
 
 def fields_of(text: str) -> set[str]:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import structs
 from starlette.types import Receive, Scope, Send
 
-from hansard.errors import HansardError, Unauthenticated, Unsupported
+from hansard.errors import HansardError, NotFound, Unauthenticated, Unsupported
 from hansard.server import problems
 from hansard.server.context import ServerContext
 from hansard.server.endpoints import Caller, Endpoint, HttpResponse
@@ -26,6 +26,7 @@ from hansard.server.web import (
     conversation,
     conversations,
     cookies,
+    error_texts,
     imports,
     message_actions,
     message_page,
@@ -97,7 +98,10 @@ class Site(Pipeline[AnyPageRequest]):
         return await cookies.admit(self.auth, request)
 
     def find(self, request: AnyPageRequest) -> tuple[Endpoint, tuple[str, ...]]:
-        endpoint, path = self.router.find("GET" if request.method == "HEAD" else request.method, request.raw_path)
+        try:
+            endpoint, path = self.router.find("GET" if request.method == "HEAD" else request.method, request.raw_path)
+        except NotFound as error:
+            raise NotFound("there is no such page") from error
         return endpoint, tuple(map(unsegment, path))
 
     def view_headers(self, request: AnyPageRequest) -> dict[bytes, bytes]:
@@ -127,10 +131,12 @@ class Site(Pipeline[AnyPageRequest]):
             to = request.path_and_query if request.method == "GET" else ""
             return self._sign_in.page(request, problem, to), error.code
         says_why = is_trusted(request) or status < 500 or isinstance(error, Unsupported)
+        detail, language = error_texts.translate(str(error) if says_why else inspect.getdoc(type(error)) or "")
         values = {
             "number": status,
             "title": type(error).__name__,
-            "detail": str(error) if says_why else inspect.getdoc(type(error)),
+            "detail": detail,
+            "detail_language": language,
             "request_id": request.request_id,
         }
         return request.render_error(status, headers, **values), error.code

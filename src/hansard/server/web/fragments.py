@@ -17,7 +17,7 @@ from hansard.server.web.content import ContentBlock, Speaker
 from hansard.server.web.links import query, quoted, segment
 from hansard.server.web.quantities import DOT, money
 from hansard.server.web.words import escape_html as escape
-from hansard.server.web.words import number, say, say_count, say_html
+from hansard.server.web.words import number, say, say_count, say_html, scope_name
 
 _MOST_ERROR, _MOST_CHUNK = 200, 500
 
@@ -75,7 +75,7 @@ def _states(message: Message) -> str:
     if message.pinned:
         states += f'<span class="state">{say_html("pinned")}</span>'
     if message.scope:
-        states += f'<span class="state">{escape(message.scope)}</span>'
+        states += f'<span class="state">{escape(scope_name(message.scope))}</span>'
     return states
 
 

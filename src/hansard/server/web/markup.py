@@ -116,6 +116,7 @@ def _environment(language: str) -> Environment:
         segment=links.segment,
         time=fragments.time,
         count=words.number,
+        scope_name=words.scope_name,
         size=quantities.size,
         short=quantities.short,
         money=quantities.money,

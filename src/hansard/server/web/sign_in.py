@@ -23,7 +23,7 @@ from hansard.server.addresses import CALLBACK
 from hansard.server.auth import Auth
 from hansard.server.endpoints import Caller, Headers, HttpResponse
 from hansard.server.oidc import OidcProvider, SignInAttempt
-from hansard.server.web import cookies
+from hansard.server.web import cookies, error_texts
 from hansard.server.web.page_request import PageRequest, decode_form, html_response, read_form, redirect
 
 ATTEMPT = cookies.OURS + "sign_in"
@@ -76,6 +76,7 @@ class SignIn:
     def page(self, request: AnyPageRequest, problem: str | None, to: str, status: int = 401) -> HttpResponse:
         """Renders the page that asks a person to sign in."""
         seed, headers = cookies.seed_of(request)
+        shown = None if problem is None else error_texts.translate(problem)[0]
         return html_response(
             "sign_in.html",
             status,
@@ -85,7 +86,7 @@ class SignIn:
             proof=cookies.proof_of(request, seed),
             needs_key=self._auth.needs_key,
             provider=None if self._auth.oidc is None else self._auth.oidc.name,
-            problem=problem,
+            problem=shown,
             to=to,
         )
 

@@ -2,7 +2,7 @@
 
 English texts stand in the templates, in the script and in Python, each inside `say(…)` or `say_count(…)`. A language is
 a file `languages/CODE.json` that maps each English text to its translation; a text that it lacks stays English. Stored
-content, and the messages of errors, are shown as they are.
+content is shown as it is; `error_texts` translates the messages of errors.
 """
 
 from __future__ import annotations
@@ -63,6 +63,24 @@ def say_html(text: str, /) -> str:
 @cache
 def _escaped(language: str, text: str) -> str:
     return html.escape(catalogue(language).get(text, text))
+
+
+def scope_name(scope: str) -> str:
+    """Returns the name of a scope of keys or of messages."""
+    match scope:
+        case "read":
+            return say("read")
+        case "write":
+            return say("write")
+        case "admin":
+            return say("administer")
+        case "channel":
+            return say("channel")
+        case "dm":
+            return say("direct message")
+        case "thread":
+            return say("thread")
+    return scope
 
 
 def escape_html(text: str) -> str:
