@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import stat
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from hansard.backends.memory import MemoryBackend
-from hansard.errors import RateLimited, ValidationError
+from hansard.errors import RateLimited, Unavailable, ValidationError
 from hansard.server.addresses import is_loopback
 from hansard.server.app import create_app
 from hansard.server.key_file import KeyFile
@@ -50,6 +52,18 @@ def test_a_key_is_stored_as_a_hash_in_a_private_file(keys: KeyFile) -> None:
     assert stat.S_IMODE(keys.path.stat().st_mode) == 0o600
     with pytest.raises(ValidationError):
         keys.create("x", ["everything"], tenant="acme")
+
+
+def test_a_locked_key_file_is_an_error_after_a_while(keys: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansard.server.key_file._LOCK_SECONDS", 0.1)
+    _, token = keys.create("first", ["read"], tenant=None)
+    with (keys.path.parent / "keys.json.lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match="locked by another process"):
+            keys.create("second", ["read"], tenant=None)
+        assert keys.find(token, datetime.now(UTC)) is not None, "reading needs no lock"
+    keys.create("third", ["read"], tenant=None)
+    assert [key.name for key in keys.list()] == ["first", "third"]
 
 
 def test_the_first_key_turns_on_auth_and_revoking_it_does_not_turn_it_off(keys: KeyFile) -> None:

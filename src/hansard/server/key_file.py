@@ -23,12 +23,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from hansard.errors import Conflict, Corrupt, NotFound, ValidationError
+from hansard.errors import Conflict, Corrupt, NotFound, Unavailable, ValidationError
 from hansard.server.endpoints import SCOPES, Scope
 
 PREFIX = "hsk_"
 _FRESH_SECONDS = 0.001
 """How long the file's status is not checked again. Each check lets another thread run, in the middle of a request."""
+_LOCK_SECONDS = 5.0
+"""How long to wait for another process that changes the file."""
 DEFAULT_FILE = "hansard-keys.json"
 
 
@@ -194,12 +196,26 @@ class KeyFile(KeySet):
         """Yields the content to change, under a lock between processes, and replaces the file atomically."""
         lock = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._wait_for(lock)
             file = self._read()
             yield file
             self._write(msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
         finally:
             os.close(lock)
+
+    def _wait_for(self, lock: int) -> None:
+        end = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() > end:
+                    raise Unavailable(
+                        f"{self.path} is locked by another process that changes keys: try again", outcome="not_applied"
+                    ) from error
+                time.sleep(0.02)
+            else:
+                return
 
     def _write(self, data: bytes) -> None:
         handle, name = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)  # mode 0600

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,10 +15,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hansard.errors import Denied, Unsupported, ValidationError
+from hansard.executor import run_in_thread
 from hansard.model import DEFAULT_TENANT, EPOCH
 from hansard.server.audit import AuditEntry
 from hansard.server.endpoints import SCOPES, HttpResponse, Id, NoQuery
-from hansard.server.key_file import Key, KeyFile
+from hansard.server.key_file import KeyFile
 from hansard.server.store_keys import StoreKeys
 from hansard.server.web import overview
 from hansard.server.web.page_request import NoForm, PageRequest, PageRoutes
@@ -95,6 +99,13 @@ def _keys(request: PageRequest[Any, Any]) -> KeyFile | StoreKeys:
     return keys
 
 
+async def _change_keys(change: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Changes keys of the store, or of the file in a thread: another process may have locked that."""
+    if iscoroutinefunction(change):
+        return await change(*args, **options)
+    return await run_in_thread(partial(change, *args, **options))
+
+
 # Keys, for operators only
 
 
@@ -108,7 +119,8 @@ async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse
         raise ValidationError(
             "the first key must be an operator's key with the scope admin: with any other you would lock yourself out"
         )
-    creating = _keys(request).create(
+    made, token = await _change_keys(
+        _keys(request).create,
         form.name,
         form.scopes,
         tenant=None if form.operator else form.tenant or DEFAULT_TENANT,
@@ -116,7 +128,6 @@ async def do_make_key(request: PageRequest[NoQuery, NewKeyForm]) -> HttpResponse
         rate=form.rate,
         expires_at=None if form.days is None else datetime.now(UTC) + timedelta(days=form.days),
     )
-    made, token = creating if isinstance(creating, tuple) else await creating
     return await _admin(request, made=made, token=token)
 
 
@@ -125,9 +136,7 @@ async def do_revoke_key(request: PageRequest[NoQuery, KeyIdForm]) -> HttpRespons
     """Revokes a key immediately, in every worker."""
     if request.body.id == request.known_caller.name:
         raise Denied("you are signed in with this key: use another key to revoke it")
-    revoking = _keys(request).revoke(request.body.id)
-    if not isinstance(revoking, Key):
-        await revoking
+    await _change_keys(_keys(request).revoke, request.body.id)
     return request.redirect("admin")
 
 
