@@ -16,9 +16,9 @@ from had has have having he her here him his how i if in into is it its just me 
 please she should so some such than that the their them then there these they this those to too under until up us very
 was we were what when where which while who whom whose why will with would you your"""
 _GERMAN = """aber als am an auch auf aus bei bin bis bitte da damit das dass dem den der des die dies diese dieser
-dieses doch du durch ein eine einem einen einer eines er es für haben hat hatte ich ihm ihn ihr ihre im in ist ja kann mein
-meine mich mir mit nach nicht noch nur ob oder ohne sein seine sich sie sind so über um und uns unser unter vom von vor
-wann war waren warum was wegen weil welche welcher wenn wer werden wie wieso wir wird wo wurde zu zum zur"""
+dieses doch du durch ein eine einem einen einer eines er es für haben hat hatte ich ihm ihn ihr ihre im in ist ja kann
+mein meine mich mir mit nach nicht noch nur ob oder ohne sein seine sich sie sind so über um und uns unser unter vom von
+vor wann war waren warum was wegen weil welche welcher wenn wer werden wie wieso wir wird wo wurde zu zum zur"""
 _FRENCH = """à au aux avec ce ces cette comment dans de des du elle en est et il ils je la le les leur mais me mes moi
 mon ne nous où par pas pour pourquoi qu quand que quel quelle qui sa se ses son sont sur ta te tu un une vous"""
 _SPANISH = """al como con cuando cuál de del dónde el ella en es esta este esto está fue la las lo los más me mi muy no

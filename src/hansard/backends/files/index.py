@@ -29,7 +29,7 @@ from hansard.backends.files.line_format import inode_of
 from hansard.backends.files.locks import Locks
 from hansard.errors import TimedOut, Unavailable
 
-FORMAT = 2
+FORMAT = 3
 """Format of the index alone. An index with an older number is rebuilt."""
 
 _SCHEMA = resources.files(__package__).joinpath("index.sql").read_text("utf-8")

@@ -250,8 +250,13 @@ class Journals:
             yield journal if journal and rules.is_visible(journal.conversation_state.conversation, context) else None
 
     @contextlib.contextmanager
-    def opened(self, name: str, *, wait: bool = True, rows: bool = True) -> Iterator[Opened | None]:
-        """Yields an open journal and its row, both of one moment, even if the conversation was deleted."""
+    def opened(
+        self, name: str, *, wait: bool = True, rows: bool = True, indexed: bool = False
+    ) -> Iterator[Opened | None]:
+        """Yields an open journal and its row, both of one moment, even if the conversation was deleted.
+
+        With `indexed`, the row and all its messages are in the index, with their numbers.
+        """
         while True:
             target = self.open(name, wait=wait)
             if target is None:
@@ -259,7 +264,7 @@ class Journals:
                 return
             try:
                 row = self.cached_row(target)
-                unstored = self._unstored(row, name) if row is not None and rows else None
+                unstored = self._unstored(row, name) if row is not None and rows and not indexed else None
                 if row is not None and (not rows or (unstored is not None and unstored.after is None)):
                     yield target, row, unstored
                     return

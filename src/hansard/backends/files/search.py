@@ -113,7 +113,7 @@ def index_some(tenant: Tenant) -> int:
 def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[Terms, MessagePosition]]:
     for name, group in groupby(sorted(found, key=itemgetter(1)), itemgetter(1)):
         numbers = [n for n, _ in group]
-        with tenant.journals.opened(name) as opened:
+        with tenant.journals.opened(name, indexed=True) as opened:
             if opened is None or not opened[1].state.is_live:
                 continue
             journal, pk = OpenJournal(tenant.index, *opened), opened[1].pk
@@ -224,7 +224,7 @@ def _read(tenant: Tenant, lookup: Lookup, hits: Sequence[IndexHit]) -> dict[int,
     """Returns the messages of the hits by their numbers, without those that were removed or no longer match."""
     messages: dict[int, Message] = {}
     for name, group in groupby(sorted(hits, key=_name), _name):
-        with tenant.journals.opened(name) as opened:
+        with tenant.journals.opened(name, indexed=True) as opened:
             if opened is not None and opened[1].state.is_live:
                 messages |= _read_some(OpenJournal(tenant.index, *opened), lookup, list(group))
     return messages

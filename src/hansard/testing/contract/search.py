@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hansard import sync
 from hansard.errors import NotFound, ValidationError
 from hansard.model import Message, Participant, Source
 from hansard.search import Hit
@@ -527,6 +528,16 @@ class TestSearching(Contract):
         assert len(theirs) == 6
         assert found(store, "other") == theirs
         assert store.check() == []
+
+    def test_messages_are_found_that_another_process_has_listed(self, store: Driver, target: Target) -> None:
+        # Catches an index that takes what another process has listed for what it has indexed.
+        require(store, "shared")
+        with sync.connect(require_url(target)) as other:
+            say(store, "c", "our word")
+            assert other.get_conversation("c") is not None
+            assert len(other.list_conversations().items) == 1
+            assert found(store, "word") == ["our word"]
+            assert [hit.message.content for hit in other.search("word")] == ["our word"]
 
     @rows(
         "wrong",
