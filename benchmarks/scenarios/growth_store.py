@@ -138,7 +138,7 @@ async def _filled(made: GrownStore) -> int:
     for number in range(max(0, first - _TASKS), min(first + _TASKS, made.conversations)):
         if await made.store.get_conversation(f"c{number}") is None:
             await _talk(made, number)
-    return first + _TASKS if first else 0
+    return first + _TASKS
 
 
 async def _talk(made: GrownStore, number: int) -> None:

@@ -51,3 +51,21 @@ def test_every_workload_is_described() -> None:
     known = re.match(r"[\w, ]+?(?= options:)", names)
     assert known is not None
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(known[0].split(", "))
+
+
+def test_the_ratios_of_growth_are_those_of_the_results() -> None:
+    section = pages.sections(pages.read("docs/explanation/scale.md"), 2)["What grows with the store, and what does not"]
+    begin = "| call, against 10,000 messages |"
+    (ratios_table,) = (each for each in section.split("\n\n") if each.startswith(begin))
+    head, _, *lines = [line.strip("| ").split(" | ") for line in ratios_table.splitlines()]
+    measured = [column.replace("`", "").partition(", ")[::2] for column in head[1:]]
+    found = {}
+    for path in table.RESULTS.glob("*-growth-*.json"):
+        report = Report.read(path)
+        for one in report.comparisons:
+            if one.ratio is not None:
+                place = (report.where["backend"], one.subject, one.workload.removeprefix("growth, "))
+                found[place] = f"{one.ratio.median:.2f}"
+    for name, *ratios in lines:
+        expected = [found[storage, f"{size} messages", name] for storage, size in measured]
+        assert ratios == expected, name
