@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import pytest
 from tests.contract.backends import quick_folder
@@ -125,6 +125,26 @@ def test_a_search_indexes_what_other_processes_wrote(
             assert places(tmp_path / "a.db") == 151
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+def test_the_owner_of_a_conversation_searches_it_in_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Literal["newest", "relevance"]
+) -> None:
+    reads: list[object] = []
+    read = engine.SqliteEngine.read
+
+    def counted(self: engine.SqliteEngine, run: Any) -> Any:
+        reads.append(run)
+        return read(self, run)
+
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        ada = opened.user("ada")
+        ada.append_message("c", "user", "a word")
+        assert len(ada.search("word", conversation_id="c", order=order)) == 1
+        monkeypatch.setattr(engine.SqliteEngine, "read", counted)
+        assert len(ada.search("word", conversation_id="c", order=order)) == 1
+    assert len(reads) == 1, "who else sees the conversation is not asked"
 
 
 def test_what_was_imported_is_indexed(tmp_path: Path) -> None:

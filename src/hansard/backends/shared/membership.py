@@ -77,12 +77,21 @@ async def listed(
 
 async def searched(storage: Storage, index: Index, context: Context, lookup: Lookup) -> Matches:
     """Searches the user's own conversations, and those that the user is a member of."""
+    if lookup.conversation_id is not None:
+        own = await index.search(context, lookup)
+        # Only its owner finds something without being a member.
+        shared = None if own.found else await as_member(storage, context, lookup.conversation_id)
+        return own if shared is None else await index.search(shared, _of_anybody(lookup))
     places, complete = await _places(storage, context, lookup)
     return _merged([await index.search(*place) for place in places], lookup.limit, complete=complete)
 
 
 async def ranked(storage: Storage, index: Index, context: Context, lookup: Lookup) -> Ranking:
     """Ranks what is in the user's own conversations, and in each of those that the user is a member of."""
+    if lookup.conversation_id is not None:
+        own = await index.rank(context, lookup)
+        shared = None if own.found else await as_member(storage, context, lookup.conversation_id)
+        return own if shared is None else await index.rank(shared, _of_anybody(lookup))
     places, complete = await _places(storage, context, lookup)
     rankings = [await index.rank(*place) for place in places]
     if len(rankings) == 1:
@@ -94,13 +103,14 @@ async def ranked(storage: Storage, index: Index, context: Context, lookup: Looku
 
 async def _places(storage: Storage, context: Context, lookup: Lookup) -> tuple[list[tuple[Context, Lookup]], bool]:
     """Returns what to search, each in its context, and whether that is everything."""
-    shared, anybody = rules.without_user(context), structs.replace(lookup, user_id=None)
-    if lookup.conversation_id is not None:
-        is_member = await as_member(storage, context, lookup.conversation_id) is not None
-        return [(shared, anybody) if is_member else (context, lookup)], True
     others = await conversations(storage, context) if lookup.user_id in (None, context.user) else []
-    lookups = [structs.replace(anybody, conversation_id=each.id) for each in others[:_SEARCHED]]
+    shared = rules.without_user(context)
+    lookups = [structs.replace(_of_anybody(lookup), conversation_id=each.id) for each in others[:_SEARCHED]]
     return [(context, lookup), *((shared, each) for each in lookups)], len(others) <= _SEARCHED
+
+
+def _of_anybody(lookup: Lookup) -> Lookup:
+    return structs.replace(lookup, user_id=None)
 
 
 def _merged(found: Sequence[Matches], limit: int, *, complete: bool) -> Matches:

@@ -41,7 +41,11 @@ class TestMembers(Contract):
         assert len(bob.list_branches("ada's")) == 1
         store.add_summary("ada's", "a lamp", from_seq=1, to_seq=1)
         assert [each.text for each in bob.list_summaries("ada's")] == ["a lamp"]
-        for where in ({"conversation_id": "ada's"}, {}, {"all_branches": True}):
+        places: list[dict[str, Any]] = [
+            *({"conversation_id": "ada's"}, {"conversation_id": "ada's", "branch": "main"}),
+            *({}, {"all_branches": True}, {"order": "newest"}, {"conversation_id": "ada's", "order": "newest"}),
+        ]
+        for where in places:
             assert [hit.message.content for hit in bob.search("lamp", **where)] == ["the lamp"]
 
     def test_a_list_shows_own_and_shared_conversations_in_one_order(self, store: Driver, clock: Clock) -> None:
