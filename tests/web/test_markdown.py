@@ -121,6 +121,12 @@ def test_many_short_lines_are_shown_as_plain_text() -> None:
     assert markdown.render(text) == markdown.plain(text)
 
 
+def test_a_list_of_words_within_the_limits_is_a_paragraph() -> None:
+    for count in (2_000, 2_500, 3_500):
+        lines = "<br>\n".join(["word"] * count)
+        assert markdown.render("\n".join(["word"] * count)) == f"<p>{lines}</p>\n"
+
+
 def test_a_line_of_words_is_one_paragraph() -> None:
     for text in ("Thanks! And the invoice (2)?", "Größe: 3/4, 漢字", 'It\'s "late"; a = b - c'):
         assert markdown.render(text) == f"<p>{text}</p>\n"
@@ -150,6 +156,17 @@ def test_a_line_of_words_is_one_paragraph() -> None:
         ("```strange\n<x>\n```", '<pre class="code"><code>&lt;x&gt;</code></pre>'),
         ("3~5天，6~8天", "<p>3~5天，6~8天</p>"),
         ('A `td style="text-align: left"`', '<p>A <code>td style="text-align: left"</code></p>'),
+        (
+            '|a|\n|-|\n|b style\\="text-align: left"|',
+            (
+                '<table dir="auto"><thead><tr><th>a</th></tr></thead><tbody>'
+                '<tr><td>b style="text-align: left"</td></tr></tbody></table>'
+            ),
+        ),
+        (
+            r"https:\/\/a.de\/b",
+            '<p><a href="https://a.de/b" rel="noopener noreferrer nofollow">https://a.de/b</a></p>',
+        ),
         # HTML is text, around which Markdown is still Markdown.
         (
             "<note>\n**a** &lt; b\n</note>",

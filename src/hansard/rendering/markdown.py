@@ -82,7 +82,7 @@ def render(text: str) -> str:
     """Returns the text as HTML."""
     if len(text) > MOST:
         return plain(text)
-    if _WORDS.fullmatch(text) and "_" not in text and "://" not in text:
+    if _WORDS.fullmatch(text) and "_" not in text and "://" not in text and text.count("\n") <= _MOST_EVENTS // 4:
         return _words(text) if "\n" in text else f"<p>{text}</p>\n"
     if not _may_link(text) and (html := _without_links(text)) is not None:
         return html
@@ -99,8 +99,6 @@ def render(text: str) -> str:
 
 def _words(text: str) -> str:
     """Renders lines of words as paragraphs."""
-    if text.count("\n") > _MOST_EVENTS // 4:
-        return plain(text)
     return "".join([f"<p>{each}</p>\n".replace("\n", "<br>\n", each.count("\n")) for each in text.split("\n\n")])
 
 
@@ -141,9 +139,8 @@ _TAGS_AS_SHOWN = (
         "<table>",
         (
             ("<table>", '<table dir="auto">'),
-            (' style="text-align: left"', ' class="to-left"'),
-            (' style="text-align: right"', ' class="to-right"'),
-            (' style="text-align: center"', ' class="to-center"'),
+            ('<th style="text-align: ', '<th class="to-'),
+            ('<td style="text-align: ', '<td class="to-'),
         ),
     ),
 )
@@ -152,7 +149,7 @@ _TAGS_AS_SHOWN = (
 
 def _may_link(text: str) -> bool:
     """Returns whether a text may have links, formulas or HTML, or characters that would be changed."""
-    if _marked(text) or "://" in text or "style=" in text:
+    if _marked(text) or "://" in text:
         return True
     return "&" in text and ("&#" in text or "&NewLine;" in text or "&Tab;" in text)
 
@@ -161,6 +158,8 @@ def _without_links(text: str) -> str | None:
     """Renders a text from the HTML of the parser, in a third of the time; None if it may exceed the limits."""
     html = pyromark.html(text, options=_OPTIONS)
     if len(text) > _MOST_EVENTS // 4 or _may_be_deep(html) or ("&" in text and _rewritten(html)):
+        return None
+    if "://" in html:  # escaped in the text, as in `https:\/\/`
         return None
     blocks = [_code_block(found) for found in _PRE.finditer(html)] if "<pre>" in html else []
     html = _BREAK.sub("<br>\n", _PRE.sub(_LESS, html) if blocks else html)
