@@ -78,6 +78,19 @@ def test_lines_may_end_with_carriage_returns() -> None:
             assert [each.number for each in found] == [*range(1, 1_001)]
 
 
+def test_a_carriage_return_at_the_end_of_the_first_block_may_precede_a_newline() -> None:
+    first = b'{"a": "%s"}' % (b"x" * (BLOCK - 10))
+    assert len(first) == BLOCK - 1
+    found = [*json_stream.lines(io.BytesIO(b"\r\n".join((first, b"2", b"3"))), blank=True)]
+    assert [(each.number, each.value) for each in found[1:]] == [(2, 2), (3, 3)]
+
+
+def test_a_carriage_return_in_a_long_line_does_not_end_it() -> None:
+    rows = [{"a": 1, "b": "x" * BLOCK}, {"c": 2}]
+    text = "\n".join(map(json.dumps, rows)).replace(", ", ",\r", 1)
+    assert [each.value for each in json_stream.lines(io.BytesIO(text.encode()))] == rows
+
+
 def test_a_line_above_the_limit_is_skipped_whatever_its_end() -> None:
     for end in (b"\r", b"\n"):
         found = [*json_stream.lines(io.BytesIO(end.join((b"1", b"2" * 500, b"3", b""))), most_bytes=100)]

@@ -80,12 +80,20 @@ def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False
 def _first_line(file: IO[bytes], most_bytes: int) -> tuple[bytes, IO[bytes]]:
     """Returns the first line, and the file to read the others from, whose lines may end with carriage returns."""
     line = file.readline(min(BLOCK, most_bytes))
+    if line.endswith(b"\r") and len(line) < most_bytes:
+        line += file.readline(1)  # a newline may follow
     if b"\n" in line:
         return line, file
-    if b"\r" in line:
+    if b"\r" in line and _end_lines(line):
         file = cast(IO[bytes], _CarriageReturns(file, line))
         return file.readline(most_bytes), file
     return line + (file.readline(most_bytes - len(line)) if len(line) < most_bytes else b""), file
+
+
+def _end_lines(block: bytes) -> bool:
+    """Returns whether the carriage returns in the first block end lines. In a long line, they may be between values."""
+    lines = [line for line in block.split(b"\r")[:-1] if line.lstrip()[:1] in (b"{", b"[")]
+    return len(block) < BLOCK or any(_element(0, line).problem is None for line in lines)
 
 
 class _CarriageReturns:
@@ -97,16 +105,20 @@ class _CarriageReturns:
         self._at = 0
 
     def readline(self, size: int) -> bytes:
-        while True:
+        pieces: list[bytes] = []
+        while size:
             end = self._block.find(b"\n", self._at, self._at + size) + 1 or min(len(self._block), self._at + size)
-            line = self._block[self._at : end]
-            if line.endswith(b"\n") or len(line) == size:
-                self._at = end
-                return line
-            more = self._file.read(BLOCK).replace(b"\r", b"\n")
-            self._block, self._at = (line + more, 0) if more else (b"", 0)
-            if not more:
-                return line
+            piece = self._block[self._at : end]
+            pieces.append(piece)
+            self._at = end
+            size -= len(piece)
+            if piece.endswith(b"\n"):
+                break
+            if self._at == len(self._block):
+                self._block, self._at = self._file.read(BLOCK).replace(b"\r", b"\n"), 0
+                if not self._block:
+                    break
+        return b"".join(pieces)
 
 
 def array_objects(
