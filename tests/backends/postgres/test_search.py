@@ -917,3 +917,25 @@ def test_a_common_word_is_not_looked_up(target: Target, monkeypatch: pytest.Monk
                 await texts(opened, "river -7")
 
     play(check)
+
+
+def test_a_word_that_only_others_use_is_looked_up(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the search would walk over all messages of the largest tenant."""
+    monkeypatch.setattr(index_statistics, "_SECONDS", 0.0)
+    monkeypatch.setattr(index_statistics, "MOST", 30)
+
+    async def check() -> None:
+        async with connect(target.url) as opened:
+            acme = opened.tenant("acme")
+            await acme.append("c", [Message("user", f"river {number}") for number in range(40)])
+            await acme.search("river")
+            for is_common in (False, True):
+                await opened.append("c", [Message("user", f"lake {number}") for number in range(60)])
+                await opened.search("lake")
+                async with raw() as connection:
+                    await connection.execute(in_schema("ANALYZE hansard.search", schema_of(target)))
+                known = await backend_of(opened).storage._statistics.known(opened._view.context())
+                assert known.largest == "default"
+                assert ("lake" in known.common, "river" in known.common) == (is_common, False)
+
+    play(check)

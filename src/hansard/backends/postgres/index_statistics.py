@@ -23,7 +23,7 @@ class Known(NamedTuple):
     largest: str | None = None
     """The tenant with at least half of the messages."""
     common: frozenset[str] = frozenset()
-    """Words that are in more than `MOST` messages."""
+    """Words that are in more than `MOST` of its messages."""
 
 
 class IndexStatistics:

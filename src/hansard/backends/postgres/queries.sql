@@ -572,15 +572,19 @@ SELECT version, (SELECT count(*) FROM (SELECT 1 FROM hansard.search_queue WHERE 
 FROM hansard.search_state;
 
 -- index_statistics --
--- The tenant of at least half of the indexed messages, and the terms of more than so many. NULL before the first ANALYZE.
+-- The tenant of at least half of the indexed messages, and the terms of more than so many of its messages, even if all
+-- messages of others have them. NULL before the first ANALYZE.
 SELECT
-    (SELECT common.tenant FROM unnest(t.most_common_vals::text::text[], t.most_common_freqs) AS common (tenant, share)
-    WHERE common.share >= 0.5 LIMIT 1),
+    largest.tenant,
     (SELECT array_agg(common.term)
     FROM unnest(w.most_common_elems::text::text[], w.most_common_elem_freqs) AS common (term, share)
-    WHERE common.term IS NOT NULL AND common.share * c.reltuples > $2::bigint)
+    WHERE common.term IS NOT NULL AND (common.share - (1 - largest.share)) * c.reltuples > $2::bigint)
 FROM (SELECT 1) AS one
-LEFT JOIN pg_stats AS t ON t.schemaname = $1 AND t.tablename = 'search' AND t.attname = 'tenant'
+LEFT JOIN (
+    SELECT common.tenant, common.share
+    FROM pg_stats AS t, unnest(t.most_common_vals::text::text[], t.most_common_freqs) AS common (tenant, share)
+    WHERE t.schemaname = $1 AND t.tablename = 'search' AND t.attname = 'tenant' AND common.share >= 0.5 LIMIT 1
+) AS largest ON true
 LEFT JOIN pg_stats AS w ON w.schemaname = $1 AND w.tablename = 'search' AND w.attname = 'terms'
 LEFT JOIN pg_class AS c ON c.relname = 'search' AND c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1);
 
