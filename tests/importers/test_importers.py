@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -420,6 +421,38 @@ class Birds:
         for name in source.named(".birds"):
             yield ForeignConversation(id=name, messages=[ForeignMessage(Message("user", "A heron", "b1"), None)])
 """
+
+
+async def test_other_fields_of_training_files_are_kept(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "Hello"}]
+    exports.jsonl(
+        tmp_path / "train.jsonl", [{"id": "t", "messages": said, "parallel_tool_calls": False, "split": "dev"}]
+    )
+    turns = [{"from": "human", "value": "Hello", "weight": 0.5}, {"from": "gpt", "value": "Good day."}]
+    exports.jsonl(
+        tmp_path / "shared.jsonl", [{"id": "s", "system": "Be kind.", "conversations": turns, "source": "us"}]
+    )
+    async with connect("memory://") as store:
+        await imported(store, tmp_path / "train.jsonl")
+        await imported(store, tmp_path / "shared.jsonl")
+        kept = {each.id: each.metadata async for each in store.iter_conversations()}
+        assert kept == {
+            "t": {"parallel_tool_calls": False, "split": "dev", "imported_from": "openai-jsonl"},
+            "s": {"source": "us", "imported_from": "sharegpt"},
+        }
+        assert await texts(store, "s") == [("system", "Be kind."), ("user", "Hello"), ("assistant", "Good day.")]
+        assert [message.metadata for message in await store.get_messages("s")] == [None, {"weight": 0.5}, None]
+
+
+async def test_what_an_old_log_of_llm_and_notes_of_claude_lose_is_counted(tmp_path: Path) -> None:
+    path = exports.llm_database(tmp_path / "logs.db")
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("CREATE TABLE tool_calls (id INTEGER); INSERT INTO tool_calls VALUES (1), (2);")
+    given = exports.claude_conversation()
+    given["chat_messages"][1]["content"].append({"type": "token_budget"})
+    async with connect("memory://") as store:
+        assert [*(await imported(store, path)).losses] == ["row of the table 'tool_calls' of an old logs.db"]
+        assert "block of the kind 'token_budget'" in (await imported(store, as_json([given])(tmp_path))).losses
 
 
 async def test_a_plugin_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

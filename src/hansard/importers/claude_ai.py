@@ -126,7 +126,7 @@ def _parts(given: dict[str, Any], id: str, report: ImportReport) -> Iterator[tup
         elif kind == "tool_result":
             answered = text(block.get("tool_use_id")) or (calls[-1] if calls else f"{id}-call")
             yield kind, _result(block, answered)
-        elif kind not in ("text", "token_budget", "flag"):
+        elif kind != "text":
             report.lose(f"block of the kind {kind!r}", str(block)[:120])
     for attachment in map(mapping, items(given.get("attachments"))):
         report.attachments += 1

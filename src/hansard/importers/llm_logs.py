@@ -55,10 +55,10 @@ def _decoded(value: object) -> Any:
 
 
 def _conversations(database: sqlite3.Connection, report: ImportReport) -> Iterator[ForeignConversation]:
-    for table in ("attachments", "tool_calls", "fragments"):
+    for table in ("attachments", "tool_calls", "tool_results", "fragments"):
         if _has(database, table, "id"):
             (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
-            if count and table != "tool_calls":
+            if count:
                 report.lose(f"row of the table {table!r} of an old logs.db", f"{count} in all")
     query = "SELECT id, name, model FROM conversations ORDER BY id"
     for conversation in database.execute(query).fetchall():

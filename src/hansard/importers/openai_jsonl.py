@@ -1,7 +1,7 @@
 """Training files: OpenAI's fine-tuning JSONL (`{"messages": […]}`) and ShareGPT (`{"conversations": […]}`).
 
-A line is a conversation. Lines have no ids, so a conversation is named by the hash of its first messages: importing
-the same file again finds what is stored.
+A line is a conversation; its other fields become metadata. A line without an id is named by the hash of its messages:
+importing the same file again finds what is stored.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class OpenAiJsonl:
                 report.complain(where, "it has no 'messages' with roles")
                 continue
             made = [Message(each["role"], each, "", format="openai.chat") for each in messages]
-            tools = {"tools": given["tools"]} if given.get("tools") else {}
-            yield _chained(made, messages, text(given.get("id")), {"imported_from": self.name} | tools)
+            kept = _others(given, "messages", "id") | {"imported_from": self.name}
+            yield _chained(made, messages, text(given.get("id")), kept)
 
 
 class ShareGpt:
@@ -58,24 +58,32 @@ class ShareGpt:
             if not turns:
                 report.complain(where, "it has no 'conversations'")
                 continue
-            tools = _tools(given.get("tools"))
+            kept = _others(given, "conversations", "id", "system", "tools") | {"imported_from": self.name}
             made = [*_messages(turns)]
-            yield _chained(made, turns, text(given.get("id")), {"imported_from": self.name} | tools)
+            if system := text(given.get("system")):
+                made.insert(0, Message("system", system, ""))
+            yield _chained(made, turns, text(given.get("id")), kept | _tools(given.get("tools")))
 
 
 def _messages(turns: list[dict[str, Any]]) -> Iterator[Message]:
     """Calls and their results have no ids in ShareGPT: results follow their calls, in order."""
     waiting: list[str] = []
     for number, turn in enumerate(turns, 1):
+        kept = _others(turn, "from", "value") or None
         calls = _calls(turn, number) if turn.get("from") == "function_call" else []
         if calls:
             waiting = [call.id for call in calls]
-            yield Message("assistant", [parts.to_json(call) for call in calls], "", format=parts.FORMAT)
+            yield Message("assistant", [parts.to_json(call) for call in calls], "", format=parts.FORMAT, metadata=kept)
         elif turn.get("from") == "observation" and waiting:
             result = parts.ToolResult(id=waiting.pop(0), output=turn.get("value", ""))
-            yield Message("tool", [parts.to_json(result)], "", format=parts.FORMAT)
+            yield Message("tool", [parts.to_json(result)], "", format=parts.FORMAT, metadata=kept)
         else:
-            yield Message(_role(turn), turn.get("value", ""), "")
+            yield Message(_role(turn), turn.get("value", ""), "", metadata=kept)
+
+
+def _others(given: dict[str, Any], *used: str) -> dict[str, Any]:
+    """The other fields of a line or a turn, which are kept as metadata."""
+    return {name: value for name, value in given.items() if name not in used and value not in (None, "", [], {})}
 
 
 def _calls(turn: dict[str, Any], number: int) -> list[parts.ToolCall]:
