@@ -78,6 +78,8 @@ def test_the_tokens_are_a_bar_with_a_legend(answered: Site) -> None:
     assert parts[0].startswith("system prompt and tools ")
     assert [each.rsplit(" ", 1)[0] for each in parts[1:]] == ["messages", "free"]
     assert len(page.tree.one("svg", "parts").all("rect")) == 3
+    german = answered.get("/c/c/why?budget=3000", headers={"accept-language": "de"})
+    assert german.tree.one("ul", "legend").all("li")[-1].words.startswith("frei 2.9")
 
 
 def test_long_runs_of_dropped_messages_are_folded(site: Site) -> None:

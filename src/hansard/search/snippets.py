@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 from hansard.analysis import Query, Word, spans
-from hansard.analysis.queries import Clause, Phrase
+from hansard.analysis.queries import Phrase
 from hansard.search.function_words import telling
 from hansard.search.hits import Snippet
 
@@ -32,11 +32,11 @@ def cut(text: str, query: Query, characters: int) -> Snippet:
 def highlights(text: str, query: Query) -> list[Span]:
     """Returns the ranges of the query's words in the text, in order; adjacent ones are joined.
 
-    Function words are marked only in phrases, or if the text has no other word of the query.
+    Function words are marked only in phrases, or if the query has no other words.
     """
     found = list(spans(text))
     words = _Words([word for _, _, word in found])
-    hits = _places(words, telling(query)) or _places(words, query.wanted)
+    hits = sorted({at for clause in telling(query) for row in clause.rows for at in words.places(row)})
     marks: list[Span] = []
     for at in hits:
         start, end, _ = found[at]
@@ -45,10 +45,6 @@ def highlights(text: str, query: Query) -> list[Span]:
         else:
             marks.append((start, end))
     return marks
-
-
-def _places(words: _Words, clauses: Iterable[Clause]) -> list[int]:
-    return sorted({at for clause in clauses for row in clause.rows for at in words.places(row)})
 
 
 class _Words:

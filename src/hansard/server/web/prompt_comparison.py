@@ -11,7 +11,7 @@ from msgspec import Struct
 from hansard.assembly.explanation import AnswerPrompt, Decision, Prompt
 from hansard.model import Conversation, Message
 from hansard.server.web import content
-from hansard.server.web.words import say, say_count
+from hansard.server.web.words import number, say, say_count
 
 _PREVIEW = 160
 _FEWEST_FOLDED = 4
@@ -168,7 +168,7 @@ def _notes(given: AnswerPrompt, words: Mapping[str, str]) -> list[str]:
             say_count("{n} earlier message was given too", "{n} earlier messages were given too", given.unnamed)
         )
     for why, count in given.dropped.items():
-        notes.append(say("{n} left out: {why}", n=f"{count:,}", why=words.get(why, why)))
+        notes.append(say("{n} left out: {why}", n=number(count), why=words.get(why, why)))
     return notes
 
 
@@ -196,7 +196,8 @@ def token_bar(segments: Sequence[Segment], most: int) -> Markup:
         )
         x += width
     legend = "".join(
-        f'<li><span class="swatch part-{each.kind}"></span>{escape(each.label)} <strong>{each.tokens:,}</strong></li>'
+        f'<li><span class="swatch part-{each.kind}"></span>{escape(each.label)}'
+        f" <strong>{number(each.tokens)}</strong></li>"
         for each in segments
     )
     return Markup(

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from hansard.server.web.links import query
 from hansard.server.web.prompt_comparison import SUMMARY, Cell, ComparedRow, PromptSide, RowGroup
-from hansard.server.web.words import say, say_count
+from hansard.server.web.words import number, say, say_count
 
 
 def table_of(groups: Sequence[RowGroup], sides: Sequence[PromptSide], base: str, branch: str | None) -> Markup:
@@ -59,8 +59,8 @@ class _TableWriter:
             kind = _kind(only)
             cells = (
                 f'      <td><span class="verdict">{self._verdicts[only.is_kept]}</span> {escape(only.words)}</td>\n'
-                f'      <td class="to-right"><span class="tokens">{only.tokens:,}</span><meter class="part" min="0"'
-                f' max="{self._most}" value="{only.tokens}" aria-hidden="true"></meter></td>\n'
+                f'      <td class="to-right"><span class="tokens">{number(only.tokens)}</span>'
+                f'<meter class="part" min="0" max="{self._most}" value="{only.tokens}" aria-hidden="true"></meter></td>\n'
             )
         else:
             kind = " differs" if len(row.cells) > 1 and row.differs else ""
@@ -85,7 +85,7 @@ class _TableWriter:
         if cell is None:
             return f'      <td class="absent" data-title="{title}"><span class="dim">{self._absent}</span></td>\n'
         verdict = f'<span class="verdict">{self._verdicts[cell.is_kept]}</span> {escape(cell.words)}'
-        tokens = f'<span class="tokens">{cell.tokens:,}</span>'
+        tokens = f'<span class="tokens">{number(cell.tokens)}</span>'
         return f'      <td class="{_kind(cell)}" data-title="{title}">{verdict} {tokens}</td>\n'
 
 
