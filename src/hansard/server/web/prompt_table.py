@@ -60,7 +60,8 @@ class _TableWriter:
             cells = (
                 f'      <td><span class="verdict">{self._verdicts[only.is_kept]}</span> {escape(only.words)}</td>\n'
                 f'      <td class="to-right"><span class="tokens">{number(only.tokens)}</span>'
-                f'<meter class="part" min="0" max="{self._most}" value="{only.tokens}" aria-hidden="true"></meter></td>\n'
+                f'<meter class="part" min="0" max="{self._most}" value="{only.tokens}" aria-hidden="true"></meter>'
+                "</td>\n"
             )
         else:
             kind = " differs" if len(row.cells) > 1 and row.differs else ""
