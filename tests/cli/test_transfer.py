@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -190,8 +191,12 @@ def test_restoring_another_file_is_refused(shell: Shell) -> None:
     broken = bytearray((shell.folder / "saved.db").read_bytes())
     broken[100:] = bytes(len(broken) - 100)
     (shell.folder / "broken.db").write_bytes(broken)
-    done = shell.run("restore", "broken.db", "-u", "sqlite:///c.db")
-    assert done.code in (6, 7), done
+    error = shell.fails(6, "restore", "broken.db", "-u", "sqlite:///c.db")
+    assert "the backup broken.db is damaged, and was not restored" in error
+    lost = sqlite3.connect(shell.folder / "saved.db", isolation_level=None)
+    lost.execute("DELETE FROM messages WHERE key = (SELECT max(key) FROM messages)")
+    lost.close()
+    assert "the backup saved.db is damaged" in shell.fails(6, "restore", "saved.db", "-u", "sqlite:///c.db")
     assert not (shell.folder / "c.db").exists()
     assert not (shell.folder / "c.db.restoring").exists()
 

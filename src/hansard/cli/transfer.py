@@ -19,7 +19,7 @@ from hansard.cli.context import STORE_FILE, Context, is_missing, path_of
 from hansard.cli.foreign import import_foreign, is_own_export
 from hansard.cli.values import STDIN, moment, pairs
 from hansard.errors import Conflict, Corrupt, FormatMismatch, NotFound, Unsupported, ValidationError
-from hansard.model import OnConflict, Report
+from hansard.model import OnConflict, Problem, Report
 from hansard.urls import Url
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ def restore_backup(backup: Path, kind: Kind, url: str) -> Path:
     part = target.with_name(target.name + ".restoring")
     try:
         _copy(backup, part)
-        _check_backup(part, kind)
+        _check_backup(backup, part, kind)
         _rename_to_target(part, target)
     finally:
         _remove(part)
@@ -377,13 +377,18 @@ def _copy(backup: Path, part: Path) -> None:
         shutil.copyfile(backup, part)
 
 
-def _check_backup(part: Path, kind: Kind) -> None:
-    """Opens the copy as a store, to detect a damaged or foreign file before it is renamed."""
+def _check_backup(backup: Path, part: Path, kind: Kind) -> None:
+    """Opens the copy as a store and checks it, to detect a damaged or foreign file before it is renamed."""
     from hansard import sync
 
     slashes = ":///" if kind == "sqlite" else "://"
-    with sync.connect(kind + slashes + quote(str(part.absolute()))) as store:
-        store.admin.stats()
+    try:
+        with sync.connect(kind + slashes + quote(str(part.absolute()))) as store:
+            found = next((each.what for each in store.admin.check() if isinstance(each, Problem)), None)
+    except Corrupt as error:
+        found = str(error).removeprefix(f"{part.absolute()} is damaged: ")
+    if found is not None:
+        raise Corrupt(f"the backup {backup} is damaged, and was not restored: {found}", where=str(backup))
     for path in part.rglob("*") if part.is_dir() else [part]:
         if path.is_file():
             with path.open("rb") as opened:
