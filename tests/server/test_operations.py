@@ -92,6 +92,21 @@ def test_metrics_count_a_large_store_less_often(monkeypatch: pytest.MonkeyPatch)
     assert len(counts) == 1, "after a count of 0.3 seconds there is a pause of 30"
 
 
+def test_metrics_count_again_soon_after_the_store_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_STATS_SECONDS", 0.0)
+    with serving() as api:
+
+        async def away(tenant: str | None) -> Stats:
+            await asyncio.sleep(0.1)
+            raise Unavailable("the connection was lost")
+
+        say(api, "c", "x")
+        with monkeypatch.context() as patch:
+            patch.setattr(api.store.backend, "stats", away)
+            assert "hansard_store_messages" not in metrics(api)
+        assert "hansard_store_messages 1.0" in metrics(api)
+
+
 def test_metrics_measure_the_spool(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     with serving(settings=Settings(spool=tmp_path / "spool")) as api:

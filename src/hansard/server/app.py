@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hansard.assembly.summaries import Summarizer
 from hansard.assembly.summarizers import ExtractiveSummarizer
 from hansard.contract.backend import Grouping
-from hansard.errors import Denied, HansardError
+from hansard.errors import Denied, HansardError, TimedOut
 from hansard.model import Stats
 from hansard.server import api_docs, openapi, problems, rest, tail_endpoint, tracing
 from hansard.server.audit import AuditLog
@@ -133,14 +133,17 @@ class _StoreStats:
         """Returns None if the store does not answer: the other metrics are needed most then."""
         began = time.monotonic()
         if began >= self._until:
+            pause = _STATS_PAUSE
             try:
                 async with asyncio.timeout(_STATS_PATIENCE):
                     self._stats = await self._store.admin.stats()
             except (HansardError, TimeoutError) as error:
                 _LOG.warning("the store could not be measured: %s", type(error).__name__)
                 self._stats = None
+                if not isinstance(error, TimedOut | TimeoutError):
+                    pause = 0  # it did not count, but waited for a connection, for example
             ended = time.monotonic()
-            self._until = ended + max(_STATS_SECONDS, _STATS_PAUSE * (ended - began))
+            self._until = ended + max(_STATS_SECONDS, pause * (ended - began))
         return self._stats
 
 
