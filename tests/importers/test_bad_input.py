@@ -93,6 +93,7 @@ def test_a_damaged_member_of_a_zip_is_an_error_with_its_name(tmp_path: Path) -> 
         (b"", "is empty"),
         ('{"role": "user"}'.encode("utf-16"), "is UTF-16: convert it"),
         ('{"role": "user"}'.encode("utf-16-be"), "is UTF-16: convert it"),
+        ('{"role": "user", "content": "Ā"}'.encode("utf-16-le"), "is UTF-16: convert it"),
         (codecs.BOM_UTF16_LE + "你好，世界\n".encode("utf-16-le") * 20_000, "is UTF-16: convert it"),
         (codecs.BOM_UTF16_LE + b"\x00\xd8\x00\xd8", "is of no known kind"),
         (b"\x00garbage", "is of no known kind"),

@@ -135,8 +135,8 @@ def _is_utf16(head: bytes) -> bool:
     evens, odds = head[::2].count(0), head[1::2].count(0)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
-    elif max(evens, odds) * 4 > len(head) and min(evens, odds) == 0:
-        encoding = "utf-16-be" if evens else "utf-16-le"
+    elif max(evens, odds) * 4 > len(head) and min(evens, odds) * 20 <= max(evens, odds):
+        encoding = "utf-16-be" if evens > odds else "utf-16-le"
     else:
         return False
     try:
