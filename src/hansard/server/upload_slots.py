@@ -43,5 +43,9 @@ class UploadSlots:
     async def _release(self, tenant: str) -> None:
         self._used[tenant] -= 1
         self._used += Counter()  # forgets tenants without uploads
+        # Others wait for this, also if the request is cancelled meanwhile.
+        await asyncio.shield(self._notify())
+
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()

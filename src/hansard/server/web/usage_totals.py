@@ -89,6 +89,8 @@ class UsageTotals:
                 return await store.stats()
         except TimeoutError:
             self._uncounted[view] = now + _PAUSE
+            while len(self._uncounted) > _MAX_CACHED:
+                del self._uncounted[next(iter(self._uncounted))]
         except (Denied, Unsupported):
             pass
         return None
