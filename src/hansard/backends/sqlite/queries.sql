@@ -339,6 +339,10 @@ DELETE FROM tombstones WHERE tenant = ?;
 -- Adds a new message to those that are not indexed yet.
 INSERT INTO search_rows (message) VALUES (?);
 
+-- add_many_search_rows --
+-- The same for several messages, in order. One statement: after each, another thread of Python may run.
+INSERT INTO search_rows (message) SELECT value FROM json_each(?) ORDER BY key;
+
 -- add_search_rows --
 -- The same for a run of messages.
 INSERT INTO search_rows (message) SELECT key FROM messages WHERE key BETWEEN ? AND ? ORDER BY key;

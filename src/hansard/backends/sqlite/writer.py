@@ -30,6 +30,7 @@ _SAVE_COUNTERS = QUERIES["save_counters"]
 _INSERT_MESSAGE = QUERIES["insert_message"]
 _INSERT_RARE_MESSAGE = QUERIES["insert_rare_message"]
 _ADD_SEARCH_ROW = QUERIES["add_search_row"]
+_ADD_MANY_SEARCH_ROWS = QUERIES["add_many_search_rows"]
 _ADD_SEARCH_ROWS = QUERIES["add_search_rows"]
 _DATA_VERSION = "PRAGMA data_version"
 _BRANCH = 19
@@ -290,7 +291,7 @@ class SqliteWriter:
         before = self.connection.total_changes
         if self._messages:
             # Before sorting: search needs the order of arrival.
-            arrived = [row[:1] for row in self._messages]
+            arrived = [row[0] for row in self._messages]
             self._messages.sort()
             self._insert(self._messages)
             if self.lists_for_search and not self._index_at_once():
@@ -322,12 +323,14 @@ class SqliteWriter:
             return False
         return self.index_inserted(self, self._to_index)
 
-    def _list_for_search(self, arrived: list[rows.Row], first: int, last: int) -> None:
-        if 0 < last - first == len(arrived) - 1:
+    def _list_for_search(self, arrived: list[int], first: int, last: int) -> None:
+        if len(arrived) == 1:
+            self.execute(_ADD_SEARCH_ROW, arrived)
+        elif 0 < last - first == len(arrived) - 1:
             # Every key between the two: they are of one segment, where the order of arrival is that of the keys.
             self.execute(_ADD_SEARCH_ROWS, (first, last))
         else:
-            self._many(_ADD_SEARCH_ROW, arrived)
+            self.execute(_ADD_MANY_SEARCH_ROWS, (str(arrived),))
 
     def _save_counts(self, entry: CachedState) -> None:
         """Saves the counts of the branches that were appended to; usually few have changed."""
