@@ -53,10 +53,17 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
     ]
     try:
         _start(nodes)
+        asyncio.run(_make_tables(nodes))
         yield nodes
     finally:
         for node in nodes:
             node.kill()
+
+
+async def _make_tables(nodes: list[Node]) -> None:
+    """With patience: three nodes that have just started take long to agree on new tables."""
+    async with hansard.connect(_url(nodes, timeout=60)):
+        pass
 
 
 def _start(nodes: list[Node]) -> None:
@@ -78,9 +85,9 @@ async def _know_each_other(nodes: list[Node]) -> None:
             await link.close()
 
 
-def _url(ring: list[Node]) -> str:
-    """Of an empty store."""
-    return f"cassandra://{','.join(ADDRESSES)}:{ring[0].port}/ring?timeout=10&prefix=t{secrets.token_hex(4)}"
+def _url(ring: list[Node], timeout: int = 10) -> str:
+    """Of an empty store. Its requests wait so many seconds for a node that answers nothing."""
+    return f"cassandra://{','.join(ADDRESSES)}:{ring[0].port}/ring?timeout={timeout}&prefix=t{secrets.token_hex(4)}"
 
 
 class Writers:
@@ -211,7 +218,7 @@ def test_a_coordinator_stops_between_a_batch_and_its_answer(ring: list[Node]) ->
     """The writer finds out by another node, or says that it does not know; a retry stores nothing twice."""
 
     async def run() -> None:
-        backend = CassandraBackend(*options_of(Url(_url(ring).replace("timeout=10", "timeout=3"))))
+        backend = CassandraBackend(*options_of(Url(_url(ring, timeout=3))))
         link = backend.storage.link
         await backend.storage.open(upgrade=False)
         async with hansard.Store(backend) as store:
