@@ -11,7 +11,7 @@ import pytest
 from tests.cli.shell import Shell
 from tests.wait import PATIENCE
 
-from hansard import Message, sync
+from hansard import Message, Usage, sync
 from hansard.cli.answer import split_blocks
 from hansard.formats.parts import ToolCall, ToolResult, to_json
 
@@ -48,6 +48,23 @@ def test_messages_are_wrapped_at_words(shell: Shell) -> None:
     body = [line for line in lines if "word" in line]
     assert len(body) == 5
     assert all(set(line.split()) == {"word"} for line in body)
+
+
+def test_found_messages_are_wrapped_at_words(shell: Shell) -> None:
+    fill(shell)
+    body = [line for line in shell.at_terminal(43, "search", "word").splitlines() if "word" in line]
+    assert len(body) > 3
+    assert all(set(line.split()) == {"word"} for line in body)
+
+
+def test_the_usage_fits_a_narrow_terminal(shell: Shell) -> None:
+    with sync.connect(f"sqlite:///{shell.folder}/hansard.db") as store:
+        usage = Usage(input_tokens=1200, output_tokens=30, cost=0.0021, model="a-model-with-a-long-name")
+        store.append("c", [Message("assistant", "hello", usage=usage)], user_id="somebody", agent_id="an-agent")
+    shown = shell.at_terminal(40, "usage")
+    assert re.search(r"^\d{4}-\d\d-\d\d  a-model-with-.*…  0\.0021", shown, re.MULTILINE), shown
+    assert "not shown in this narrow terminal" in shown
+    assert "USER" in shell.at_terminal(80, "usage").splitlines()[0]
 
 
 def test_show_tells_tool_calls_and_results(shell: Shell) -> None:

@@ -55,6 +55,10 @@ def stats(*, context: Context) -> None:
     )
 
 
+_LEFT_OUT = ("REASONING", "CACHED", "MESSAGES", "OUTPUT", "INPUT", "AGENT", "USER")
+"""Columns of usage that a narrow terminal does not show, the first one first."""
+
+
 def usage(
     *,
     since: Annotated[str | None, Parameter(help="From this day on, YYYY-MM-DD.")] = None,
@@ -90,7 +94,7 @@ def usage(
         for row in rows
     ]
     empty = [name for name in columns[:4] if by is not None and name != by.upper()]
-    leave_out = (*empty, "REASONING", "CACHED", "MESSAGES", "OUTPUT", "INPUT")
+    leave_out = (*empty, *(each for each in _LEFT_OUT if each not in empty))
     print_table(columns, lines, numbers=columns[4:], shorten="MODEL", leave_out=leave_out)
 
 

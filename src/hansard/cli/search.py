@@ -133,7 +133,7 @@ def _print(hits: Hits) -> None:
         head = Text(f"{visible(hit.conversation.id)} ", style="bold cyan")
         head.append(f"{output.local(message.created_at)}  {message.role}  {visible(message.id)}", style="dim")
         screen.print(head, soft_wrap=True)
-        screen.print(_snippet(hit), soft_wrap=True)
+        screen.print(_snippet(hit), soft_wrap=not screen.is_terminal)
         for passage in hit.passages:
             _print_around(screen, hit, passage)
     if hits.period is not None:
@@ -151,7 +151,9 @@ def _print_around(screen: Any, hit: Hit, passage: Passage) -> None:
     for message in passage.messages:
         if message.id != hit.message.id:
             line = visible(" ".join(searchable(message).split()))[:_SHOWN]
-            screen.print(Text(f"    {message.seq}  {message.role}  {line}", style="dim"), soft_wrap=True)
+            screen.print(
+                Text(f"    {message.seq}  {message.role}  {line}", style="dim"), soft_wrap=not screen.is_terminal
+            )
 
 
 def _snippet(hit: Hit) -> Any:
