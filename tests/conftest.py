@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import httpx
+import httpx2
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import order
@@ -102,9 +103,10 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def authorities() -> Iterator[None]:
     """Reads the certificates of the authorities once for a process.
 
-    httpx reads them for each client, even if it never speaks TLS. That takes five times as long as a server takes to
-    start, and there are thousands of clients.
+    httpx, and httpx2 below OpenAI's SDK, read them for each client, even if it never speaks TLS. That takes five times
+    as long as a server takes to start, and there are thousands of clients.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
+        for name, read in (("httpx", httpx.create_ssl_context), ("httpx2", httpx2.create_ssl_context)):
+            patch.setattr(f"{name}._transports.default.create_ssl_context", cache(read))
         yield
