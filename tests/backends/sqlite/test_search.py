@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 import pytest
 from tests.contract.backends import quick_folder
-from tests.wait import coming
+from tests.wait import PATIENCE, coming
 
 import hansard.sync
 from hansard.backends.schemes import open_backend
@@ -55,6 +55,31 @@ def test_the_index_is_filled_behind_the_appends(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_the_index_is_filled_beside_writers_while_somebody_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    monkeypatch.setattr(engine, "_SEARCHED_SECONDS", PATIENCE)
+    monkeypatch.setattr(engine, "_IDLE_SECONDS", PATIENCE)
+
+    async def write(opened: hansard.Store, name: str) -> None:
+        for number in range(10):
+            await opened.append_message(name, "user", f"word {number}")
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as opened:
+            for name in ("a", "b"):
+                async with asyncio.TaskGroup() as group:
+                    for number in range(32):
+                        group.create_task(write(opened, f"{name}{number}"))
+                if name == "a":
+                    assert places(path) == 0, "writers alone are not held up"
+                    assert len(await opened.search("word", limit=1)) == 1
+            await coming(lambda: places(path) > 640 - 64)
+
+    asyncio.run(run())
+
+
 def test_the_blocking_api_fills_it_now_and_then(tmp_path: Path) -> None:
     with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
         for _ in range(1005):
@@ -89,6 +114,8 @@ def test_a_search_beside_writers_does_not_wait_for_the_index(
     # As if another write arrived at once, always.
     monkeypatch.setattr(engine, "_IDLE_SECONDS", 3600.0)
     monkeypatch.setattr(engine, "_BULK_IDLE_SECONDS", 3600.0)
+    # As if the last search was long ago.
+    monkeypatch.setattr(engine, "_SEARCHED_SECONDS", 0.0)
 
     async def run() -> None:
         async with hansard.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:

@@ -16,6 +16,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,10 @@ _BULK_IDLE_SECONDS = 1.0
 """The same after a bulk load: its next batch may still be read from a file."""
 _MAX_UNINDEXED = 1_000_000
 """With this many waiting messages, the index is filled although more writes are queued."""
+_SEARCHED_SECONDS = 10.0
+"""Seconds after a search in which the index is filled beside writes, so that the next search has little to check."""
+_SEARCHED_TAIL = 30
+"""Messages that may wait for the index then. A search checks each of them, in about 20 microseconds."""
 _log = logging.getLogger(__name__)
 
 
@@ -118,6 +123,8 @@ class SqliteEngine:
             raise
         self._lock = threading.RLock()
         self._readers: list[ReadConnection] = []
+        self._searched_until = 0.0
+        """Until when the index is filled beside writes."""
         self._gathering: dict[asyncio.AbstractEventLoop, list[WriteJob[Any]]] = {}
         """The jobs of the current turn of each event loop."""
         self._queue: queue.SimpleQueue[list[WriteJob[Any]] | None] = queue.SimpleQueue()
@@ -237,6 +244,10 @@ class SqliteEngine:
                 self._thread = thread
             self._queue.put(jobs)
 
+    def expect_searches(self) -> None:
+        """Keeps the index filled for a while, also while others write without a pause."""
+        self._searched_until = time.monotonic() + _SEARCHED_SECONDS
+
     @property
     def will_index(self) -> bool:
         """Whether the writing thread fills the index as soon as nobody writes: it knows only of our own messages."""
@@ -260,7 +271,8 @@ class SqliteEngine:
             _deliver(jobs)
             if last:
                 return
-            if self._writer.unindexed > _MAX_UNINDEXED:
+            most = _SEARCHED_TAIL if time.monotonic() < self._searched_until else _MAX_UNINDEXED
+            if self._writer.unindexed > most:
                 self._index()
 
     def _give_up(self, jobs: list[WriteJob[Any]], error: BaseException) -> None:

@@ -188,6 +188,7 @@ class SqliteStorage:
     # Search
 
     async def search(self, context: Context, lookup: Lookup) -> Matches:
+        self.engine.expect_searches()
         if self._blocking or search.is_quick(lookup):
             found = self._read(partial(search.search, context=context, lookup=lookup, tail=search.TAIL))
             if found is not None:
@@ -199,6 +200,8 @@ class SqliteStorage:
         return await self._indexed(look)
 
     async def rank(self, context: Context, lookup: Lookup) -> Ranking:
+        self.engine.expect_searches()
+
         async def look(tail: int) -> Ranking | None:
             return await self._long_read(partial(rank.rank, context=context, lookup=lookup, tail=tail))
 
