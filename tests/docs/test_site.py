@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from tests.docs import pages
+from tests.wait import until
 from tests.web.browser import Visitor, needs_chromium
 from tests.web.conftest import browser, visitor  # noqa: F401  # fixtures
 from tools import site
@@ -94,14 +96,24 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
         site.build(tmp_path)
 
 
+def _finds(page: Page) -> bool:
+    """Searches by the keyboard; on a new page if its script did not listen yet."""
+    page.keyboard.press("/")
+    page.keyboard.type("erase a user")
+    try:
+        page.locator("mark").get_by_text("erase").first.wait_for(timeout=10_000)
+    except PlaywrightTimeout:
+        page.reload()
+        return False
+    return True
+
+
 @needs_chromium
 def test_the_site_works_in_a_browser(built: Path, visitor: Visitor) -> None:  # noqa: F811
     with published(built) as address:
         page = visitor.open(address, f"/{VERSION}/")
         expect(page.locator("h1").first).to_contain_text("Documentation")
-        page.keyboard.press("/")
-        page.keyboard.type("erase a user")
-        expect(page.locator("mark").get_by_text("erase").first).to_be_visible()
+        until(lambda: _finds(page))
         page.goto(f"{address}/{VERSION}/reference/rest/")
         page.locator("#append_messages summary").first.click()
         expect(page.locator("#append_messages")).to_contain_text("Responses")

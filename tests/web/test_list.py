@@ -57,7 +57,7 @@ def test_the_table_shows_what_each_conversation_took(talks: Site) -> None:
     page = talks.get("/conversations?view=table")
     heads = [each.words for each in page.tree.one("thead").all("th")]
     assert heads[:3] == ["Conversation", "User", "Agent"]
-    assert heads[3:] == ["Messages", "Tokens", "Cost", "Duration", "Errors", "Rating", "Last ↓"]
+    assert heads[3:] == ["Messages", "Tokens", "Cost", "Duration", "Errors", "Rating", "Last ↓", "Menu"]
     rows = {
         row.one("a", "to").words: [cell.words for cell in row.all("td")] for row in page.tree.one("tbody").all("tr")
     }
