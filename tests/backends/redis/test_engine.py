@@ -21,6 +21,7 @@ from hansard import Message, sync
 from hansard.analysis import Lookup, parse_query
 from hansard.backends.redis import RedisBackend, index, rows, search
 from hansard.backends.redis.connection import RedisConnection
+from hansard.backends.redis.index import RedisIndex
 from hansard.backends.redis.nodes import SingleServer
 from hansard.backends.redis.scripts import INDEX
 from hansard.backends.redis.storage import RedisStorage
@@ -377,6 +378,23 @@ def test_many_searches_at_once_share_the_cursors_of_the_engine(engine: str, monk
             found = await asyncio.gather(*(store.search("tea") for _ in range(200)))
             assert {len(each) for each in found} == {9}
             assert cursors_of(engine) == 0
+
+    asyncio.run(play())
+
+
+def test_two_first_searches_at_once_find_everything(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = RedisIndex._index_until
+
+    async def interrupted(self: RedisIndex, tenant: str, score: bytes) -> int:
+        await self._queue_everything(tenant)  # as the other search does
+        return await real(self, tenant, score)
+
+    monkeypatch.setattr(RedisIndex, "_index_until", interrupted)
+
+    async def play() -> None:
+        async with hansard.connect(engine) as store:
+            await store.append("c", [Message("user", f"tea {number}") for number in range(9)])
+            assert len(await store.search("tea")) == 9
 
     asyncio.run(play())
 

@@ -203,7 +203,7 @@ class RedisIndex:
             queued = Operations()
             for id in map(listing.id_of, members):
                 ids = f"{keys.conversation(tenant, id)}:ids"
-                queued.add("queue_all", queue, state, id, time.time_ns() // 1000, ids)
+                queued.add("queue_others", queue, id, time.time_ns() // 1000, ids)
             await queued.run(self._nodes)
         await self._nodes.ask(state, ("HSET", state, "version", VERSION), write=True)
 

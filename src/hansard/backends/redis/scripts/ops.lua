@@ -129,6 +129,12 @@ function operations.queue_all(key, state, conversation, n, ids)
   for _, place in ipairs(redis.call('HVALS', ids)) do redis.call('ZADD', key, n, place .. ' ' .. conversation) end
 end
 
+-- Those that do not wait yet, too: the others keep their turn, for which a search may be waiting.
+--                                        key: sorted set;   values: conversation, n, its ids' key
+function operations.queue_others(key, conversation, n, ids)
+  for _, place in ipairs(redis.call('HVALS', ids)) do redis.call('ZADD', key, 'NX', n, place .. ' ' .. conversation) end
+end
+
 local function unindex(key, entries, conversation, place)
   redis.call('DEL', entries .. ':' .. string.gsub(place, ' ', ':'))
   redis.call('ZREM', key, place .. ' ' .. conversation)
