@@ -15,7 +15,6 @@ import httpx
 import httpx2
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import order
 from tests.absences import absences
 from tests.contract import tiers
 from tests.contract.backends import PRESENT
@@ -59,11 +58,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out tests of the contract that prove nothing new on their backend, and puts the longest tests first."""
+    """Leaves out tests of the contract that prove nothing new on their backend, and puts the longest tests first.
+
+    Those have a timeout of their own. If one came last, the other processes of a run would wait for it.
+    """
     chosen = {item: tiers.runs(item) for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not chosen[item]])
-    processes = getattr(config, "workerinput", {}).get("workercount", 1)
-    items[:] = order.longest_first([item for item in items if chosen[item]], processes)
+    items[:] = sorted((item for item in items if chosen[item]), key=lambda item: not item.get_closest_marker("timeout"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -44,7 +44,6 @@ def findings(page: Page) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(300)  # the usual one: so it runs among the first
 @pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_without_findings(sample: Site, visitor: Visitor, look: str, subtests: pytest.Subtests) -> None:
     visitor.expected = ("404",)

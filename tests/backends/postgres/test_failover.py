@@ -121,7 +121,6 @@ class Load:
         await coming(lambda: all(len(ids) >= least[name] for name, ids in self.acknowledged.items()))
 
 
-@pytest.mark.timeout(180 + 120 * ROUNDS)
 def test_a_primary_dies_under_its_writers(servers: list[Server], folder: Path) -> None:
     """Nothing acknowledged is lost or stored twice. The only error is `Unavailable`, and the open store recovers."""
     names = [Server(folder / f"s{number}") for number in range(ROUNDS + 1)]
