@@ -22,7 +22,7 @@ from hansard.version import VERSION
 
 ROOT = Path(__file__).parents[1]
 PYTHON_API = {
-    "store": ("The Store", ["hansard.store.store.Store", "hansard.connect.connect"]),
+    "store": ("The Store", ["hansard.store.store.Store", "hansard.connection.connect"]),
     "parts": (
         "Records, blobs, administration",
         ["hansard.store.records.Records", "hansard.store.blobs.Blobs", "hansard.store.admin.Admin"],

@@ -73,7 +73,8 @@ def _has_summarizer(_: Any, options: Mapping[str, Any]) -> bool:
 
 
 def _is_by_meaning(store: Any, options: Mapping[str, Any]) -> bool:
-    return store.embedder is not None or store.reranker is not None or options.get("mode") is not None
+    view = store._view
+    return view.embeddings is not None or view.reranker is not None or options.get("mode") is not None
 
 
 def iterating(

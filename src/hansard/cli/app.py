@@ -9,33 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from hansard import __version__
-from hansard.cli import (
-    admin,
-    bench,
-    browse,
-    chat,
-    collect,
-    completion,
-    doctor,
-    edit,
-    embedder,
-    members,
-    ratings,
-    search,
-    serve,
-    shares,
-    show,
-    tail,
-    transfer,
-    why,
-)
 from hansard.cli.context import CommandContext
 from hansard.cli.values import STDIN, visible
 from hansard.errors import HansardError, ValidationError
@@ -57,31 +37,32 @@ app.meta.group_parameters = _EVERY_COMMAND
 app["--help"].group = app["--version"].group = _EVERY_COMMAND
 
 
-def _unwrapped(text: str) -> str:
-    """Returns a docstring with each paragraph on one line, so that any terminal width can wrap it."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")).strip()
-
-
-_COMMANDS: dict[str, tuple[Callable[..., int | None], ...]] = {
-    "Reading": (show.conversations, show.show, search.search, show.branches, show.watch, tail.tail, why.why),
-    "Talking": (chat.chat,),
-    "Writing": (edit.append, edit.delete, ratings.rate, ratings.label, members.member),
-    "Moving": (transfer.export, transfer.import_, transfer.copy, transfer.backup, transfer.restore),
-    "Coding agents": (collect.collect, collect.resume),
-    "Sharing": (shares.share, shares.shares, shares.unshare),
-    "Serving": (serve.serve, serve.config, browse.open_, serve.demo, serve.mcp, serve.keys),
-    "Maintenance": (
-        *(admin.stats, admin.usage, admin.tenants, admin.check, admin.reindex, admin.upgrade),
-        *(admin.purge, admin.vacuum, admin.erase_user),
-    ),
-    "This installation": (embedder.embedder, doctor.doctor, completion.completion, bench.bench, admin.version),
+_COMMANDS = {
+    "Reading": "show:conversations show:show search:search show:branches show:watch tail:tail why:why",
+    "Talking": "chat:chat",
+    "Writing": "edit:append edit:delete ratings:rate ratings:label members:member",
+    "Moving": "transfer:export transfer:import_ transfer:copy transfer:backup transfer:restore",
+    "Coding agents": "collect:collect collect:resume",
+    "Sharing": "shares:share shares:shares shares:unshare",
+    "Serving": "serve:serve serve:config browse:open_ serve:demo serve:mcp serve:keys",
+    "Maintenance": "admin:stats admin:usage admin:tenants admin:check admin:reindex admin:upgrade"
+    " admin:purge admin:vacuum admin:erase_user",
+    "This installation": "embedder:embedder doctor:doctor completion:completion bench:bench admin:version",
 }
+"""The commands by group, as modules and functions: only the one that is called is imported."""
 
 for _number, (_title, _members) in enumerate(_COMMANDS.items()):
     _group = Group(_title, sort_key=_number)
-    for _command in _members:
-        _name = _command.__name__.strip("_").replace("_", "-")
-        app.command(_command, name=_name, group=_group, help=_unwrapped(_command.__doc__ or ""))
+    for _command in _members.split():
+        _name = _command.partition(":")[2].strip("_").replace("_", "-")
+        app.command(f"hansard.cli.{_command}", name=_name, group=_group)
+
+
+def _unwrap_help() -> None:
+    """Puts each paragraph of a docstring on one line, so that any terminal width can wrap it."""
+    for name in app:
+        command = app[name]
+        command.help = "\n\n".join(" ".join(each.split()) for each in command.help.split("\n\n")).strip()
 
 
 @app.meta.default
@@ -116,8 +97,11 @@ def _end_of_options(tokens: Sequence[str]) -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line and returns its exit code."""
-    as_json = "--json" in arguments[: _end_of_options(arguments)]
+    options = arguments[: _end_of_options(arguments)]
+    as_json = "--json" in options
     _set_minimum_width()
+    if not arguments or not {"--help", "-h"}.isdisjoint(options):
+        _unwrap_help()
     try:
         code: int | None = app.meta(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()

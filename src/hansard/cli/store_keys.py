@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from hansard.connect import connect
+from hansard.connection import connect
 from hansard.server.key_file import Key
 from hansard.server.store_keys import StoreKeys
 

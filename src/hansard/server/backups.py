@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hansard.backends.bucket import Bucket
-from hansard.connect import connect
+from hansard.connection import connect
 from hansard.errors import Corrupt, HansardError, Unavailable, Unsupported, ValidationError
 from hansard.model import Problem
 from hansard.server.schedule import repeating

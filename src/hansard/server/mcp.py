@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hansard import __version__
-from hansard.connect import connect
+from hansard.connection import connect
 from hansard.errors import HansardError, ValidationError
 from hansard.model import DEFAULT_TENANT, Conversation, Message
 from hansard.search.hits import Hit

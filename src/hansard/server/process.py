@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from hansard.connect import connect
+from hansard.connection import connect
 from hansard.errors import Unavailable, ValidationError
 from hansard.search.embedders import by_name
 from hansard.server import logs, tracing
