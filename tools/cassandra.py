@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -224,7 +224,8 @@ def free_port(address: str) -> int:
     A node listens seconds later, and again after each restart: until then one of those could be taken.
     """
     while True:
-        port = random.randrange(10_000, 32_768)
+        # Not from `random`, which has the same seed in every process of a test run.
+        port = 10_000 + secrets.randbelow(22_768)
         with socket.socket() as one, suppress(OSError):
             one.bind((address, port))
             return port

@@ -8,7 +8,7 @@ from hansard.backends.cassandra.connection import Link, Statement
 
 
 class Died(BaseException):
-    """As if the process had been killed."""
+    """As if the process had been killed: it is no Exception, so nothing is cleared up."""
 
 
 class MortalLink(Link):

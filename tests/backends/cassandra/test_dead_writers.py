@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from tests.backends.cassandra.counted import backend_of
+from tests.backends.cassandra.mortal_link import Died, MortalLink
+from tests.backends.cassandra.raw import rows_with
 
 import hansard
 from hansard.backends.cassandra import CassandraBackend, read
 from hansard.backends.cassandra.partitions import CassandraPartitions
 from hansard.backends.shared import settling
-
-
-class Died(BaseException):
-    """As if the process had been killed: it is no Exception, so nothing is cleared up."""
+from hansard.testing.clock import Clock
 
 
 async def _open(url: str) -> CassandraBackend:
@@ -93,5 +93,39 @@ def test_an_overdue_writer_cannot_commit(url: str, monkeypatch: pytest.MonkeyPat
             assert tried
             assert tried[0] not in head.recent
             assert [each.id for each in (await settler.list_conversations(user_id="ann")).items] == ["c"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["blob", "record"])
+def test_a_sweep_deletes_what_a_dead_writer_has_uploaded(url: str, kind: str) -> None:
+    clock = Clock(datetime.now(UTC))
+
+    async def put(store: hansard.Store, fill: str) -> None:
+        if kind == "record":
+            await store.records.put(("notes",), "long", fill * 100_000)
+        else:
+            await store.blobs.put(fill.encode() * 100_000)
+
+    async def run() -> None:
+        backend = backend_of(url)
+        link = backend.storage.link
+        link.__class__ = MortalLink
+        assert isinstance(link, MortalLink)
+        await backend.storage.open(upgrade=False)
+        async with hansard.Store(backend, clock=clock) as store:
+            await put(store, "kept")
+            link.left = 1
+            with pytest.raises(Died):
+                await put(store, "lost")
+        clock.advance(timedelta(days=2))
+        other = await _open(url)
+        async with hansard.Store(other, clock=clock) as store:
+            link = other.storage.link
+            assert await rows_with(link, "lostlost")
+            await store.purge()
+            assert await rows_with(link, "lostlost") == []
+            # A blob that no message refers to has expired by then.
+            assert bool(await rows_with(link, "keptkept")) == (kind == "record")
 
     asyncio.run(run())

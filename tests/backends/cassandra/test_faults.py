@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.servers import cassandra
+from tests.wait import coming
 from tools.cassandra import Node, why_absent
 
 import hansard
@@ -41,15 +42,15 @@ def _url(node: Node, role: str, keyspace: str = "chats", password: str = "secret
 
 async def _execute(url: str, *statements: str) -> None:
     link = Link(options_of(Url(url))[0], "")
-    # A new node makes its first role a moment after it listens.
-    for left in reversed(range(100)):
+
+    async def is_open() -> bool:
         try:
             await link.open()
-            break
         except Denied:
-            if not left:
-                raise
-            await asyncio.sleep(0.1)
+            return False
+        return True
+
+    await coming(is_open)  # a new node makes its first role a moment after it listens
     try:
         for statement in statements:
             await link.execute(statement)
@@ -136,7 +137,7 @@ def test_a_node_that_goes_and_returns_with_the_older_paxos(guarded: Node) -> Non
     url = _url(guarded, "writer")
 
     async def run() -> None:
-        async with hansard.connect(f"{url}?timeout=5") as store:
+        async with hansard.connect(f"{url}?timeout=60") as store:
             await store.append_message("away", "user", "one")
             await asyncio.to_thread(guarded.kill)
             with pytest.raises(Unavailable):
@@ -159,12 +160,15 @@ def _restart(node: Node, paxos: str) -> None:
 
 async def _patiently(store: hansard.Store) -> list[hansard.Message]:
     """The driver tries a node again after a while."""
-    for _ in range(100):
+
+    async def ask() -> list[hansard.Message] | None:
         try:
             return await store.get_messages("away")
         except Unavailable:
-            await asyncio.sleep(0.2)
-    raise AssertionError("the store does not find the node again")
+            return None
+
+    found: list[hansard.Message] = await coming(ask)
+    return found
 
 
 @pytest.mark.parametrize("version", ["4.1.9", "4.0-alpha2", "3.11"])

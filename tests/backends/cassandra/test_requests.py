@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import cast
 
 from tests.backends.cassandra.counted import backend_of, counted
 
 import hansard
 from hansard.backends import cassandra
 from hansard.backends.cassandra.queries import QUERIES
+from hansard.contract.backend import Indexed
 
 
 def test_an_append_with_the_head_known_is_one_conditional_batch(url: str) -> None:
@@ -86,3 +88,29 @@ def test_every_query_is_used_and_known() -> None:
     folder = Path(cassandra.__file__).parent
     used = set(re.findall(r'"([a-z]+_[a-z_]+)"', "\n".join(path.read_text() for path in folder.glob("*.py"))))
     assert not QUERIES.keys() - used
+
+
+def test_many_new_conversations_name_their_tenant_once(url: str) -> None:
+    """Many conditional inserts of one row at once would time out."""
+
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            await asyncio.gather(*(store.append_message(f"c{number}", "user", "one") for number in range(64)))
+            assert counts["put_name"] == 1
+
+    asyncio.run(run())
+
+
+def test_the_messages_of_a_month_are_indexed_together(url: str) -> None:
+    async def run() -> None:
+        async with counted(url) as (store, counts):
+            await store.append("c", [hansard.Message("user", f"number {number}") for number in range(150)])
+            await store.append("d", [hansard.Message("user", "long text " * 4000) for _ in range(20)])
+            counts.clear()
+            await cast(Indexed, store.backend).catch_up()
+            assert counts["put_terms"] == 0
+            # Of each conversation: batches of at most 50 rows or 256 KB, and the end of its being listed as behind.
+            assert counts["put_together"] == 3 + 1 + 3 + 1
+            assert len(await store.search("number", order="newest", limit=10)) == 10
+
+    asyncio.run(run())

@@ -12,6 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
+from cassandra.cluster import ResponseFuture
+from cassandra.connection import ConnectionShutdown
+from cassandra.protocol import ResultMessage
+from cassandra.query import BatchStatement
 from tests.wait import PATIENCE
 from tools.cassandra import Node, free_port, why_absent
 
@@ -248,6 +252,31 @@ def test_a_coordinator_stops_between_a_batch_and_its_answer(ring: list[Node]) ->
                 found = await _patiently(lambda: store.get_messages("c", last=10))
                 assert [each.text for each in found] == texts
             assert await _patiently(store.check) == []
+
+    asyncio.run(run())
+
+
+def test_a_connection_dies_between_a_batch_and_its_answer(ring: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver must not repeat the batch on another node: that would refuse it, though it has happened."""
+    receive = ResponseFuture._set_result
+    cut: list[object] = []
+
+    def lose(self: Any, host: object, connection: object, pool: object, response: object) -> None:
+        if not cut and isinstance(self.query, BatchStatement) and isinstance(response, ResultMessage):
+            cut.append(response)
+            response = ConnectionShutdown("the connection was cut")
+        receive(self, host, connection, pool, response)
+
+    async def run() -> None:
+        async with hansard.connect(_url(ring, timeout=60)) as store:
+            await store.append_message("c", "user", "first")
+            before = await store.get_conversation("c")
+            assert before is not None
+            with monkeypatch.context() as patch:
+                patch.setattr(ResponseFuture, "_set_result", lose)
+                await store.append_message("c", "user", "second", expected_version=before.version)
+            assert cut
+            assert [each.text for each in await store.get_messages("c")] == ["first", "second"]
 
     asyncio.run(run())
 

@@ -11,9 +11,10 @@ from hansard.backends.cassandra import uploads
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.rows import BlobHeader
+from hansard.backends.cassandra.uploads import UploadPlace
 from hansard.backends.shared import documents
 from hansard.contract.types import Context
-from hansard.errors import HansardError, TimedOut
+from hansard.errors import HansardError, TimedOut, Unavailable
 from hansard.model import to_micros
 
 _PATIENCE = 30.0
@@ -61,7 +62,11 @@ class BlobTable:
         until = to_micros(keep_until)
         await self._catalog.add("tenant", "", context.tenant)
         await self._catalog.put_due(context.tenant, until, "blob", sha256, time.time_ns() // 1000)
-        await self._change(context.tenant, sha256, data, until, [])
+        try:
+            await self._change(context.tenant, sha256, data, until, [])
+        except Unavailable as error:
+            # An earlier try may still happen.
+            raise type(error)(str(error), retryable=error.retryable, outcome="unknown") from error
 
     async def refer(self, tenant: str, sha256: str, references: Sequence[str], data: bytes | None) -> None:
         """Adds references. Without data only to one that is there."""
@@ -80,6 +85,7 @@ class BlobTable:
                     return
                 if upload is None:
                     upload = uploads.new_name()
+                    await self._catalog.put_due_upload(tenant, upload, UploadPlace(sha256))
                     await uploads.put(self._link, upload, data)
                 after = BlobHeader(upload, len(data), keep_until)
             else:
@@ -113,7 +119,7 @@ class BlobTable:
         except HansardError as error:
             if not is_unknown(error):
                 raise
-            # A serial read ends what is under way.
+            # If it is still under way, it fails as soon as one of the next swaps succeeds.
             return (await self._load(tenant, sha256))[1] == new
 
     async def release(
@@ -126,11 +132,13 @@ class BlobTable:
             if blob is None:
                 return 0
             if blob.gone_by is not None:
-                return int(by is not None and blob.gone_by == by)
+                # Who removed it may have died before this, or not know that it has removed it.
+                await self._forget(tenant, sha256, blob)
+                return int(blob.gone_by == by)
             is_needed = bool(set(known) - set(references)) or blob.keep_until > now
             if is_needed and not references:
                 return 0
-            after = blob if is_needed else BlobHeader(gone_by=by or ("", 0))
+            after = blob if is_needed else BlobHeader(blob.upload, gone_by=by or ("", 0))
             if await self._swap(tenant, sha256, stamp, after, references, ends=True):
                 if is_needed:
                     return 0
@@ -144,6 +152,10 @@ class BlobTable:
         if await self.size(tenant, sha256) is not None:
             # Another writer has stored it again since.
             await self._catalog.add("blob", tenant, sha256)
+
+    async def upload_of(self, tenant: str, sha256: str) -> str | None:
+        blob, _, _ = await self._load(tenant, sha256)
+        return blob.upload if blob else None
 
     async def digests(self, tenant: str) -> list[tuple[str, int]]:
         """The hash and size of every blob."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
-from hansard.backends.cassandra import effects
+from hansard.backends.cassandra import effects, uploads
 from hansard.backends.cassandra.connection import Link
+from hansard.backends.cassandra.uploads import UploadPlace
+from hansard.backends.shared import turns
+from hansard.backends.shared.turns import Turn
 
 _SPREAD = ("blob",)
 """Kinds of which one owner has many, in several partitions."""
@@ -14,14 +18,19 @@ _SPREAD = ("blob",)
 class NameCatalog:
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._turns: turns.Queues = {}
 
     def _bucket(self, kind: str, name: str) -> int:
         return effects.bucket_of(name) if kind in _SPREAD else 0
 
     async def add(self, kind: str, owner: str, name: str) -> None:
         place = (kind, owner, self._bucket(kind, name), name)
-        if not await self._link.read("has_name", *place):
-            await self._link.put("put_name", self._link.prefix, *place)
+        if await self._link.read("has_name", *place):
+            return
+        # One after another: a cluster answers time-outs to many who insert one row at once.
+        async with Turn(self._turns, (f"{kind} {owner}", name)):
+            if not await self._link.read("has_name", *place):
+                await self._link.put("put_name", self._link.prefix, *place)
 
     async def remove(self, kind: str, owner: str, name: str) -> None:
         await self._link.put("delete_name", self._link.prefix, kind, owner, self._bucket(kind, name), name)
@@ -37,6 +46,12 @@ class NameCatalog:
         day = effects.day_of(at)
         await self.add("due", "", day)
         await self._link.put("put_due", self._link.prefix, day, at, tenant, kind, name, n)
+
+    async def put_due_upload(self, tenant: str, upload: str, place: UploadPlace) -> None:
+        """Before an upload: a sweep deletes it if nothing refers to it, because its writer has died."""
+        now = time.time_ns() // 1000
+        await uploads.put_place(self._link, upload, place)
+        await self.put_due(tenant, now + uploads.LINGER, "upload", upload, now)
 
     async def remove_due(self, tenant: str, at: int, kind: str, name: str, n: int) -> None:
         await self._link.put("delete_due", n, self._link.prefix, effects.day_of(at), at, tenant, kind, name)

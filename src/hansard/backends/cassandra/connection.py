@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
 from hansard.backends.cassandra.errors import translate
@@ -28,6 +28,10 @@ Statement = tuple[str, tuple[Any, ...]]
 """The name of a query, and its arguments after the prefix."""
 _REPEATS = 3
 """How often what may be repeated is tried."""
+_NEVER = FallthroughRetryPolicy()
+_BATCH_ROWS = 100
+_BATCH_SIZE = 256 * 1024
+"""Characters and bytes after which a batch ends."""
 
 
 class Session:
@@ -177,12 +181,27 @@ class Link:
         """The same for several of one partition: others see all or none."""
         await self._repeat(await self._batch(statements), "unknown")
 
+    async def put_many(self, statements: Iterable[Statement]) -> None:
+        """The same for any number of them, in several batches: one request for each would cost much more."""
+        batch: list[Statement] = []
+        size = 0
+        for statement in statements:
+            batch.append(statement)
+            size += sum(_size(each) for each in statement[1])
+            if len(batch) == _BATCH_ROWS or size > _BATCH_SIZE:
+                await self.put_together(batch)
+                batch, size = [], 0
+        if batch:
+            await self.put_together(batch)
+
     async def swap(self, statements: Sequence[Statement]) -> bool:
         """A conditional batch in one partition. False when a condition does not hold; then nothing was changed.
 
-        It is never repeated: what became of one that fails is unknown.
+        It is never repeated, not by the driver either: what became of one that fails is unknown, and the condition of
+        the same batch does not hold a second time.
         """
         batch = await self._batch(statements)
+        batch.retry_policy = _NEVER
         try:
             rows = await _answer(self.session.driver.execute_async(batch))
         except Exception as error:
@@ -251,6 +270,12 @@ async def _answer(future: Any) -> list[Row]:
 
     future.add_callbacks(page, tell)
     return await answer
+
+
+def _size(argument: Any) -> int:
+    if isinstance(argument, str | bytes):
+        return len(argument)
+    return sum(map(len, argument)) if isinstance(argument, set) else 0
 
 
 def is_unknown(error: HansardError) -> bool:

@@ -43,7 +43,7 @@ class Heads:
     def forget(self, name: Name) -> None:
         self._remembered.pop(name)
 
-    async def swap(self, name: Name, before: Head, after: Head, others: Iterable[Statement] = ()) -> Head | None:
+    async def swap(self, name: Name, before: Head | None, after: Head, others: Iterable[Statement] = ()) -> Head | None:
         """Returns the head with its new stamp; None if another writer was faster, and nothing was changed."""
         n, recent = rows.following(before)
         after = structs.replace(after, n=n, recent=recent)

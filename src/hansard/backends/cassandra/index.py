@@ -34,7 +34,10 @@ from hansard.model import Message, from_micros, to_micros
 
 _PIECE = 500
 _PIECE_BYTES = 4 << 20
-_AT_ONCE = 16
+_TOGETHER = 50
+"""Messages whose terms are found at once."""
+_AT_ONCE = 4
+"""Conversations."""
 _PATIENCE = 10.0
 """Seconds for which a conversation is indexed that others keep changing."""
 _SECOND = 1_000_000
@@ -236,20 +239,24 @@ class Indexer:
 
     async def _put(self, name: Name, claim: Head, found: Sequence[Row], months: Iterable[int]) -> None:
         prefix, tenant, owner = self._link.prefix, name[0], owner_of(claim)
-        for first in range(0, len(found), _AT_ONCE):
-            some = found[first : first + _AT_ONCE]
+        for first in range(0, len(found), _TOGETHER):
+            some = found[first : first + _TOGETHER]
             batch = await run_in_thread(
                 lambda some=some: [put_terms(prefix, tenant, owner, row.segment, row.message, claim.n) for row in some]
             )
-            await asyncio.gather(*(self._link.put(query, *arguments) for query, arguments in batch))
+            by_month: dict[int, list[Statement]] = {}
+            for each in batch:
+                by_month.setdefault(each[1][3], []).append(each)
+            await asyncio.gather(*map(self._link.put_many, by_month.values()))
         # After the rows, and later than a deletion that has seen none.
         n = max(claim.n, time.time_ns() // 1000)
         for month in months if owner else ():
             await self._link.put("put_search_month", prefix, tenant, owner, month, n)
 
     async def catch_up(self, tenant: str) -> None:
-        for _, id in await self.unindexed(tenant, None):
-            await self.index((tenant, id))
+        behind = await self.unindexed(tenant, None)
+        for first in range(0, len(behind), _AT_ONCE):
+            await asyncio.gather(*(self.index((tenant, id)) for _, id in behind[first : first + _AT_ONCE]))
 
 
 def start_of(head: Head) -> int:

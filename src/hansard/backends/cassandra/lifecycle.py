@@ -9,7 +9,7 @@ from contextlib import aclosing
 from msgspec import structs
 
 from hansard import codec, rules
-from hansard.backends.cassandra import effects, index, listing, read, rows, tenant_data
+from hansard.backends.cassandra import effects, index, listing, read, rows, tenant_data, uploads
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Row, Statement
@@ -163,12 +163,26 @@ class Lifecycle(TenantMaintenance):
             receipt += Receipt(records=gone, at=context.now)
         elif kind == "blob":
             receipt += Receipt(blobs=await self.blobs.release(tenant, name, [], to_micros(context.now), None))
+        elif kind == "upload":
+            await self._delete_unused(tenant, name)
         elif kind == "tombstone":
             tombstones += await self.forget_tombstones(here, name)
         # Later than the entry: writes number theirs by the time of day, records by that of their Store.
         n = max(time.time_ns() // 1000, to_micros(context.now)) if kind == "record" else time.time_ns() // 1000
         await self.catalog.remove_due(tenant, at, kind, name, n)
         return structs.replace(swept, receipt=receipt, tombstones=tombstones)
+
+    async def _delete_unused(self, tenant: str, upload: str) -> None:
+        """Deletes an upload unless what it was made for refers to it."""
+        place = await uploads.get_place(self.link, upload)
+        if place is None:
+            return
+        if place.sha256 is not None:
+            used = await self.blobs.upload_of(tenant, place.sha256)
+        else:
+            used = await self.records.upload_of(tenant, place.owner, (place.namespace, place.key))
+        if used != upload:
+            await uploads.delete(self.link, upload)
 
     async def forget_tombstones(self, context: Context, id: str) -> int:
         """Removes the old tombstones of a conversation, and the head of a deleted one. Returns how many it removed."""

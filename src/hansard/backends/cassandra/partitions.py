@@ -15,7 +15,7 @@ from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.heads import Heads
-from hansard.backends.cassandra.read import ConversationView
+from hansard.backends.cassandra.read import ConversationView, Name
 from hansard.backends.cassandra.records import RecordTable
 from hansard.backends.cassandra.rows import Head
 from hansard.backends.cassandra.write import Write, WriteIntent
@@ -25,7 +25,7 @@ from hansard.errors import HansardError, Unavailable
 
 _LOOKS = 3
 _AT_ONCE = 16
-_LINGER = 86_400
+"""Microseconds."""
 
 
 class CassandraPartitions:
@@ -68,7 +68,7 @@ class CassandraPartitions:
         return [Outgoing(write.head.n, write.effects, write.head.n)] if write.is_outgoing else []
 
     async def swap(self, write: Write) -> bool:
-        """Whether the write has happened."""
+        """Whether the write has happened. If it has not, it never will."""
         try:
             return await self._link.swap(write.statements(self._link.prefix))
         except HansardError as error:
@@ -77,21 +77,42 @@ class CassandraPartitions:
             return await self._has_happened(write, error)
 
     async def _has_happened(self, write: Write, failed: HansardError) -> bool:
-        """A serial read ends what is under way: afterwards the write has happened, or never will."""
-        after = write.before.stamp if write.before else None
-        for left in reversed(range(_LOOKS)):
+        try:
+            happened = await self._fence(write.name, write.head.stamp, write.before.stamp if write.before else None)
+        except Unavailable:
+            happened = None
+        if happened is None:
+            raise failed
+        return happened
+
+    async def _fence(self, name: Name, stamp: str, after: str | None) -> bool | None:
+        """Makes sure that a write cannot happen any longer, unless it has. Returns which; None if that is unknown.
+
+        Reading is not enough, not even serially: a coordinator that is late may still run the batch, as long as the
+        head has the stamp that the batch compares. So the head gets another one.
+        """
+        failures = 0
+        while True:
             try:
-                head = await read.load(self._link, write.name, serial=True)
+                head = await read.load(self._link, name, serial=True)
+                if (head.stamp if head else None) != after:
+                    return head.has(stamp, after) if head else None
+                if await self._restamp(name, head):
+                    return False
             except Unavailable:
-                if not left:
-                    break
+                # Of another stamp whose answer is lost, the next look tells.
+                failures += 1
+                if failures == _LOOKS:
+                    raise
                 await asyncio.sleep(0.1)
-                continue
-            happened = head.has(write.head.stamp, after) if head else False
-            if happened is None:
-                break
-            return happened
-        raise failed
+
+    async def _restamp(self, name: Name, head: Head | None) -> bool:
+        """Gives a head another stamp, unless another writer has. Where there is none, makes one of no conversation."""
+        if head is None:
+            now = time.time_ns() // 1000
+            # A sweep removes this head, long after the writer has given up.
+            await self._catalog.put_due(name[0], now + uploads.LINGER, "tombstone", name[1], now)
+        return await self._heads.swap(name, head, head or Head(0)) is not None
 
     # After the commit
 
@@ -140,18 +161,8 @@ class CassandraPartitions:
         return int(time.time())
 
     async def fence(self, tenant: str, mark: WriteMark) -> None:
-        """Makes sure that a write cannot happen any longer, unless it has."""
-        name = (tenant, mark.id)
         said: WriteIntent = mark.carried
-        head = await read.load(self._link, name, serial=True)
-        if (head.stamp if head else None) != said.after:
-            return
-        n, recent = rows.following(head)
-        if head is None:
-            # A sweep removes this head, long after the writer has given up.
-            await self._catalog.put_due(tenant, (int(time.time()) + _LINGER) * 1_000_000, "tombstone", mark.id, n)
-        fenced = structs.replace(head, n=n, recent=recent) if head else Head(n, recent)
-        await self.swap(Write(name, head, fenced, WriteEffects(tenant, 0)))
+        await self._fence((tenant, mark.id), said.stamp, said.after)
 
     async def undo(self, tenant: str, mark: WriteMark) -> None:
         said: WriteIntent = mark.carried

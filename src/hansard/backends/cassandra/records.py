@@ -21,6 +21,7 @@ from hansard.backends.cassandra.connection import Link, Row, Statement
 from hansard.backends.cassandra.effects import Due
 from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.rows import CassandraRecord, Head
+from hansard.backends.cassandra.uploads import UploadPlace
 from hansard.backends.shared import documents, turns
 from hansard.backends.shared.turns import Turn
 from hansard.contract.storage import RecordChange, RecordKey
@@ -255,6 +256,7 @@ class RecordTable:
         data = documents.encode(row)
         if len(data) > uploads.LARGE:
             upload = uploads.new_name()
+            await self._catalog.put_due_upload(tenant, upload, UploadPlace(None, owner, *change.key))
             await uploads.put(self._link, upload, data)
             document = _Document(None, upload)
         stamp, doc = secrets.token_hex(8), documents.encode(document)
@@ -271,6 +273,10 @@ class RecordTable:
 
     async def drop_expired(self, context: Context, owner: str, key: RecordKey) -> int:
         return await self._drop(context.tenant, owner, key, lambda row: not rules.is_alive(row.record, context.now))
+
+    async def upload_of(self, tenant: str, owner: str, key: RecordKey) -> str | None:
+        found = await self._link.read("read_record", tenant, owner, codec.pack_namespace(key[0]), key[1], serial=True)
+        return documents.decode(found[0][3], _Document, f"record {key[1]!r}").upload if found else None
 
     async def _drop(self, tenant: str, owner: str, key: RecordKey, is_meant: _Condition) -> int:
         while True:

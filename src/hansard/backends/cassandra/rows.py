@@ -241,8 +241,10 @@ def encode_head(head: Head) -> bytes:
     return data if len(data) < _LARGE_HEAD else _COMPRESSED + zlib.compress(data, 1)
 
 
-def swap_of(key: tuple[str, str, str], before: Head, after: Head) -> tuple[str, tuple[Any, ...]]:
-    """The statement that replaces a head, unless another writer has."""
+def swap_of(key: tuple[str, str, str], before: Head | None, after: Head) -> tuple[str, tuple[Any, ...]]:
+    """The statement that replaces or makes a head, unless another writer has."""
+    if before is None:
+        return "create_head", (*key, after.stamp, encode_head(after))
     return "swap_head", (after.stamp, encode_head(after), *key, before.stamp)
 
 

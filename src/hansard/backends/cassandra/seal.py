@@ -25,8 +25,6 @@ PART = 2000
 KEPT = 500
 """Newest messages that stay in part 0: more than any tail that is read with the head."""
 _TRIES = 5
-_BATCH_BYTES = 256 * 1024
-_BATCH_ROWS = 100
 _ALL = 2**31 - 1
 
 
@@ -93,16 +91,10 @@ class Sealer:
                 place = documents.encode((segment, seq))
                 copies.setdefault(rows.id_part(id), []).append((era, rows.ID, 0, 0, id, None, place, None))
         for part, some in copies.items():
-            batch: list[Statement] = []
-            size = 0
-            for era, kind, segment, seq, row_name, _, doc, body in some:
-                batch.append(("put_part_row", (*key, part, era, kind, segment, seq, row_name, doc, body, claim.n)))
-                size += len(doc) + len(body or b"")
-                if len(batch) == _BATCH_ROWS or size > _BATCH_BYTES:
-                    await self._link.put_together(batch)
-                    batch, size = [], 0
-            if batch:
-                await self._link.put_together(batch)
+            await self._link.put_many(
+                ("put_part_row", (*key, part, era, kind, segment, seq, row_name, doc, body, claim.n))
+                for era, kind, segment, seq, row_name, _, doc, body in some
+            )
 
     def _deletions(self, name: Name, claim: Head, moved: Iterable[Row]) -> list[Statement]:
         """Deletes from part 0 what was copied."""

@@ -6,7 +6,10 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from hansard.backends.cassandra.connection import Link
+from hansard.backends.shared import documents
 from hansard.errors import Corrupt
 
 CHUNK = 512 * 1024
@@ -15,6 +18,17 @@ LARGE = 64 * 1024
 MOST = 1024 * 1024
 """Bytes of bodies in one batch: what is beyond is uploaded. Servers refuse requests of a few megabytes."""
 _AT_ONCE = 8
+LINGER = 86_400 * 1_000_000
+"""Microseconds after which no writer is still busy with what it has put."""
+
+
+class UploadPlace(Struct, array_like=True, frozen=True):
+    """What an upload is for: a blob, or a record of an owner."""
+
+    sha256: str | None = None
+    owner: str = ""
+    namespace: tuple[str, ...] = ()
+    key: str = ""
 
 
 def new_name() -> str:
@@ -30,6 +44,17 @@ async def put(link: Link, upload: str, data: bytes) -> None:
                 for at in chunks[first : first + _AT_ONCE]
             )
         )
+
+
+async def put_place(link: Link, upload: str, place: UploadPlace) -> None:
+    """Beside the bytes, so that it is deleted with them."""
+    await link.put("put_chunk", link.prefix, upload, -1, documents.encode(place))
+
+
+async def get_place(link: Link, upload: str) -> UploadPlace | None:
+    """None if the upload was deleted."""
+    found = await link.read("read_upload_place", upload)
+    return documents.decode(found[0][0], UploadPlace, f"upload {upload}") if found else None
 
 
 async def put_many(link: Link, values: Mapping[str, bytes]) -> None:

@@ -93,7 +93,7 @@ class Write(Struct):
     def statements(self, prefix: str) -> list[Statement]:
         """One conditional batch."""
         key = (prefix, *self.name)
-        found = [self._head(key)]
+        found = [rows.swap_of(key, self.before, self.head)]
         if self.follows.ended is not None:
             found += [("delete_contents", (*key, self.ended)), ("delete_ids", (*key, self.ended))]
         elif self.ended is not None:
@@ -107,11 +107,6 @@ class Write(Struct):
             outgoing = (rows.BESIDE, rows.OUTGOING, 0, self.head.n, "")
             found.append(("put_row", (*key, *outgoing, documents.encode(stored))))
         return found
-
-    def _head(self, key: tuple[str, str, str]) -> Statement:
-        if self.before is None:
-            return "create_head", (*key, self.head.stamp, rows.encode_head(self.head))
-        return rows.swap_of(key, self.before, self.head)
 
     def _row(self, key: tuple[str, str, str], place: RowKey, cells: Cells | None) -> Statement:
         if cells is None:
