@@ -94,6 +94,17 @@ def snapshot(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
     return encoded.decode(), _decode(encoded)
 
 
+def _parsed(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
+    """Like `snapshot`, for a value that was decoded from JSON: it is its own copy."""
+    try:
+        encoded = _encode(value)
+        if len(encoded) <= depth or encoded.count(b"[") + encoded.count(b"{") <= depth:
+            return encoded.decode(), value
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        pass
+    return snapshot(value, what, depth=depth)
+
+
 def _plain(value: Any, where: str, depth: int) -> Any:
     """Returns `value` made of plain JSON types only, or raises an error that names the location."""
     if value is None or isinstance(value, bool):
@@ -163,14 +174,17 @@ class EncodedBody(Struct, frozen=True, gc=False):
     blobs: Mapping[str, bytes] = {}
 
 
-def body_of(content: Any, format: str, limits: Limits) -> EncodedBody:
-    """Checks and encodes content, moving large base64 out of it."""
+def body_of(content: Any, format: str, limits: Limits, *, is_parsed: bool = False) -> EncodedBody:
+    """Checks and encodes content, moving large base64 out of it.
+
+    `is_parsed`: it was decoded from JSON for this call, so it needs neither a copy nor a comparison with one.
+    """
     if isinstance(content, str) and format == "text":
         # A subclass, such as a member of a StrEnum, is stored as plain text.
         text = kept = content if type(content) is str else str.__str__(content)
         size = len(text) if text.isascii() else len(check_text(text, "content").encode())
     else:
-        text, kept = snapshot(content, "content", depth=limits.depth)
+        text, kept = (_parsed if is_parsed else snapshot)(content, "content", depth=limits.depth)
         size = len(text) if text.isascii() else len(text.encode())
     if size > limits.content_bytes:
         raise QuotaExceeded(

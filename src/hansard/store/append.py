@@ -35,7 +35,7 @@ from hansard.store.core import StorePart, outcome_unknown_on_failure
 from hansard.store.records import Delete, Put, Records, checked_writes
 
 _FIRST: OnDuplicate = "first"
-_MANY = 500
+MANY = 500
 """Larger batches are checked and encoded in a thread, so that they do not block the event loop."""
 
 
@@ -124,7 +124,7 @@ class AppendMethods(StorePart):
     async def append(
         self,
         conversation_id: str | int,
-        messages: Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]],
+        messages: Message | Mapping[str, Any] | Iterable[Message | Mapping[str, Any]] | drafts.Drafts,
         *,
         user_id: str | int | None = None,
         agent_id: str | int | None = None,
@@ -161,11 +161,14 @@ class AppendMethods(StorePart):
         """
         limits = self._view.limits
         id = checks.id_of(conversation_id, "conversation_id", limits)
-        given = drafts.as_messages(messages)
-        if len(given) > _MANY or drafts.are_long(given):
-            made = await run_in_thread(drafts.make_drafts, given, limits)
+        if type(messages) is drafts.Drafts:
+            made = messages  # importers make them themselves
         else:
-            made = drafts.make_drafts(given, limits)
+            given = drafts.as_messages(messages)
+            if len(given) > MANY or drafts.are_long(given):
+                made = await run_in_thread(drafts.make_drafts, given, limits)
+            else:
+                made = drafts.make_drafts(given, limits)
         if made.has_ratings:
             marks.check_raters(self._view.user, made.drafts)
         user = None if user_id is None else self._writer(user_id)

@@ -143,7 +143,7 @@ MOST = 1 << 62
 
 
 def count(value: object, what: str, most: int = MOST, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if type(value) is not int and (not isinstance(value, int) or isinstance(value, bool)):
         raise ValidationError(f"{what} must be a whole number, not {_kind(value)}")
     if value < least or value > most:
         raise ValidationError(f"{what} is {shown(value)}: it must be between {least} and {most}")

@@ -19,7 +19,7 @@ _MOST_COST = 1e15
 """Limits a cost so that sums fit the integers of every storage."""
 
 
-_LONG = 1_000_000
+LONG = 1_000_000
 """Texts with more characters than this are long."""
 _DEEP = 4
 """How deep in content to look for a long text: `[{"image_url": {"url": ...}}]`."""
@@ -89,7 +89,7 @@ def are_long(messages: Iterable[Message]) -> bool:
     """Whether any text is so long that checking it would block the event loop noticeably."""
     for message in messages:
         content = message.content
-        if len(content) > _LONG if type(content) is str else _is_long(content, _DEEP):
+        if len(content) > LONG if type(content) is str else _is_long(content, _DEEP):
             return True
     return False
 
@@ -97,14 +97,15 @@ def are_long(messages: Iterable[Message]) -> bool:
 def _is_long(content: object, depth: int) -> bool:
     parts = content.values() if type(content) is dict else content if type(content) is list else ()
     for part in parts:  # noqa: SIM110  (a generator costs more than the loop, on every append)
-        if len(part) > _LONG if type(part) is str else depth and _is_long(part, depth - 1):
+        if len(part) > LONG if type(part) is str else depth and _is_long(part, depth - 1):
             return True
     return False
 
 
-def make_drafts(messages: Iterable[Message], limits: Limits) -> Drafts:
+def make_drafts(messages: Iterable[Message], limits: Limits, *, are_parsed: bool = False) -> Drafts:
+    """`are_parsed`: contents and metadata were decoded from JSON for this call, and nothing else refers to them."""
     blobs: dict[str, bytes] = {}
-    drafts = tuple([make_draft(message, limits, blobs) for message in messages])
+    drafts = tuple([make_draft(message, limits, blobs, is_parsed=are_parsed) for message in messages])
     return Drafts(drafts, blobs, _have_ratings(drafts))
 
 
@@ -115,23 +116,23 @@ def _have_ratings(drafts: Iterable[Draft]) -> bool:
     return False
 
 
-def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes]) -> Draft:
+def make_draft(message: Message, limits: Limits, blobs: dict[str, bytes], *, is_parsed: bool = False) -> Draft:
     """Returns a checked draft, and adds the bytes that it moved out of the content to `blobs`."""
     if message.blobs:
         raise ValidationError("a message read with blobs='refs' lacks the content of its blobs: read it with 'inline'")
     given_id = message.id != ""
     format = format_of(message.content, message.format)
-    body = codec.body_of(message.content, format, limits)
+    body = codec.body_of(message.content, format, limits, is_parsed=is_parsed)
     if body.blobs:
         blobs.update(body.blobs)
-    created_at = message.created_at
+    created_at, metadata = message.created_at, message.metadata
     checked = Message(
         checks.role(message.role),
         body.content,
         checks.message_id(message.id, limits) if given_id else ids.message_id(),
         format=format,
         created_at=NOT_YET if created_at is NOT_YET or created_at is None else checks.time(created_at, "created_at"),
-        metadata=None if message.metadata is None else checks.metadata(message.metadata),
+        metadata=metadata if metadata is None or is_parsed else checks.metadata(metadata),
         blobs=body.refs,
     )
     if rare := _rare_fields(message, limits):

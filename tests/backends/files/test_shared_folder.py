@@ -231,7 +231,7 @@ def test_adding_a_blob_does_not_wait_for_a_comparison_of_all_journals(
 
 
 def test_readers_that_overlap_do_not_keep_a_writer_out(tmp_path: Path) -> None:
-    locks = Locks(timeout=30)
+    locks = Locks(timeout=PATIENCE)
     path, done = tmp_path / "lock", threading.Event()
 
     def read() -> None:
@@ -363,7 +363,7 @@ def test_a_broken_link_is_reported(tmp_path: Path, name: str) -> None:
 
 def test_a_forked_process_keeps_no_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORK, f"file://{tmp_path}?timeout=2"]
-    subprocess.run(command, check=True, timeout=30, stdin=subprocess.PIPE)
+    subprocess.run(command, check=True, timeout=PATIENCE, stdin=subprocess.PIPE)
 
 
 ORPHAN = """
@@ -393,3 +393,17 @@ def test_a_child_does_not_keep_the_locks_of_a_parent_that_was_killed(tmp_path: P
             finally:
                 os.kill(child, 9)
         assert kit.contents(store, "c") == ["x", "y"]
+
+
+def test_what_a_killed_backup_left_goes_in_time(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / name for name in ("copy.0123abcd.tmp", "copy.4567abcd.tmp", "notes.tmp"))
+    for folder in (old, young, other):
+        (folder / "tenants").mkdir(parents=True)
+        (folder / "tenants" / "left").write_text("left")
+        os.utime(folder, (0, 0))
+    for folder in (old, other):
+        os.utime(folder / "tenants", (0, 0))
+    with kit.connect(tmp_path / "store") as store:
+        store.append_message("c", "user", "x")
+        store.backup(tmp_path / "copy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", young.name, other.name, "store"]

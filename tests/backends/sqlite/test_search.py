@@ -492,6 +492,25 @@ async def _load_in_bulk(path: Path) -> None:
         }
 
 
+def test_an_idle_store_merges_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "MANY_UNMERGED", 550)
+    path = tmp_path / "a.db"
+
+    async def run() -> None:
+        async with hansard.connect(f"sqlite:///{path}") as opened:
+            for start in range(0, 500, 50):
+                said = [Message("user", f"w{number}x said") for number in range(start, start + 50)]
+                await opened.append("c", said)
+                await coming(lambda: places(path) == start + 50)  # noqa: B023  # asked before the next round
+            assert len(segments(path)) == 10, "one for each pass"
+            await opened.append("c", [Message("user", f"v{number}x said") for number in range(50)])
+            await coming(lambda: len(segments(path)) == 1)
+            assert [len(await opened.search(word)) for word in ("w7x", "w499x", "v7x")] == [1, 1, 1]
+            assert await opened.check() == []
+
+    asyncio.run(run())
+
+
 def test_an_index_that_only_bulk_loads_have_filled_has_a_version(tmp_path: Path) -> None:
     asyncio.run(_load_and_age(tmp_path / "a.db"))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
+import time
 from pathlib import Path
 
 from hansard.backends.files import disk, maintenance
@@ -13,10 +15,14 @@ from hansard.backends.files.layout import ROOT, Layout
 from hansard.backends.files.tenant import SharedResources, Tenant
 from hansard.errors import ValidationError
 
+_OLD = 3600.0
+"""A temporary folder without writes for this many seconds belongs to a backup that was killed."""
+
 
 def backup(common: SharedResources, target: Path) -> None:
     if target.exists():
         raise ValidationError(f"{str(target)!r} exists already: a backup never overwrites")
+    _remove_leftovers(target)
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}{disk.TEMPORARY}")
     try:
         common.disk.make_folder(partial)
@@ -27,6 +33,21 @@ def backup(common: SharedResources, target: Path) -> None:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _remove_leftovers(target: Path) -> None:
+    oldest = time.time() - _OLD
+    with contextlib.suppress(OSError):
+        for path in target.parent.iterdir():
+            token = path.name.removeprefix(f"{target.name}.").removesuffix(disk.TEMPORARY)
+            is_ours = path.name == f"{target.name}.{token}{disk.TEMPORARY}" and len(token) == 8
+            if is_ours and path.is_dir() and _newest(path) < oldest:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _newest(folder: Path) -> float:
+    """When something was last created in a folder or below it. Blobs have the times of their originals."""
+    return max(Path(each).stat().st_mtime for each, _, _ in os.walk(folder))
 
 
 def _copy_tenant(tenant: Tenant, target: Layout, writes: Disk) -> None:

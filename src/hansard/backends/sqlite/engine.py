@@ -167,7 +167,7 @@ class SqliteEngine:
         """Runs a function on one snapshot: the newest commit. It never waits for a writer."""
         connection = self._take_reader()
         try:
-            connection.execute("BEGIN")
+            connection.begin()
             return run(connection)
         except DRIVER as error:
             # Like `map_errors`, without its generator: only `append` is called as often.
@@ -188,8 +188,7 @@ class SqliteEngine:
             return schema.connect(self.path, self._durability, ReadConnection, readonly=True)
 
     def _give_back(self, connection: ReadConnection) -> None:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        connection.end()
         if len(self._readers) < _IDLE_READERS and not self._closed:
             self._readers.append(connection)
         else:
@@ -283,13 +282,17 @@ class SqliteEngine:
                 job.error.__cause__ = error
 
     def _next(self) -> list[WriteJob[Any]] | None:
-        """Returns the next jobs. While there are none, fills the search index."""
-        pause = _IDLE_SECONDS if self._writer.arrived < BULK else _BULK_IDLE_SECONDS
-        while self._writer.unindexed:
+        """Returns the next jobs. While there are none, fills the search index and merges it."""
+        writer = self._writer
+        pause = _IDLE_SECONDS if writer.arrived < BULK else _BULK_IDLE_SECONDS
+        while writer.unindexed or writer.unmerged >= index.MANY_UNMERGED:
             try:
                 return self._queue.get(timeout=pause)
             except queue.Empty:
-                self._index(index.SHORT_PASS)
+                if writer.unindexed:
+                    self._index(index.SHORT_PASS)
+                else:
+                    self._merge()
                 pause = _IDLE_SECONDS
         return self._queue.get()
 
@@ -306,6 +309,15 @@ class SqliteEngine:
                     "the search index of %s was not filled; the next write tries again", self.path, exc_info=True
                 )
                 self._writer.unindexed = 0
+
+    def _merge(self) -> None:
+        """Merges a part of the index. A failure is harmless: searches are slower."""
+        with self._lock:
+            try:
+                self._run_alone(index.merge_equal)
+            except Exception:
+                _log.warning("the search index of %s was not merged", self.path, exc_info=True)
+                self._writer.unmerged = 0
 
     def _execute(self, jobs: list[WriteJob[Any]]) -> None:
         with self._lock:
@@ -384,6 +396,11 @@ class SqliteEngine:
     def loaded(self) -> int:
         """How many messages bulk loads have indexed since the index was merged."""
         return self._writer.loaded
+
+    @property
+    def unmerged(self) -> int:
+        """How many messages were indexed otherwise since then, or since segments of the same size were merged."""
+        return self._writer.unmerged
 
     @contextmanager
     def bulk_load(self) -> Iterator[None]:

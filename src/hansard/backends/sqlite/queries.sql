@@ -433,10 +433,10 @@ WHERE e.entry BETWEEN ? AND ?;
 SELECT 1 FROM search_entries WHERE entry BETWEEN ? AND ? LIMIT 1;
 
 -- search_slots --
--- As `search_slot`, for a JSON list of seconds.
+-- As `search_slot`, for those of a JSON list of seconds that have entries.
 SELECT j.value, max(e.entry), max(m.created_at) FROM json_each(?) j
-LEFT JOIN search_entries e ON e.entry BETWEEN j.value << 12 AND j.value << 12 | 4095
-LEFT JOIN messages m ON m.key = e.message GROUP BY j.key;
+CROSS JOIN search_entries e ON e.entry BETWEEN j.value << 12 AND j.value << 12 | 4095
+CROSS JOIN messages m ON m.key = e.message GROUP BY j.key;
 
 -- empty_search_entries --
 -- Deletes all entries.

@@ -190,7 +190,7 @@ class SqliteStorage:
     async def search(self, context: Context, lookup: Lookup) -> Matches:
         self.engine.expect_searches()
         if self._blocking or search.is_quick(lookup):
-            found = self._read(partial(search.search, context=context, lookup=lookup, tail=search.TAIL))
+            found = self._read(lambda connection: search.search(connection, context, lookup, search.TAIL))
             if found is not None:
                 return found
 
@@ -227,7 +227,9 @@ class SqliteStorage:
         while await self._write(index.index_bulk if much else index.index_many):
             pass
         if much:
-            await self._merge()
+            await self._merge(index.merge)
+        elif self.engine.unmerged >= index.MANY_UNMERGED:
+            await self._merge(index.merge_equal)
 
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(index.empty)
@@ -236,7 +238,7 @@ class SqliteStorage:
             left = await self._write(index.index_bulk)
             done += index.LONG_PASS
             yield done
-        await self._merge()
+        await self._merge(index.merge)
 
     async def upgrade_index(self) -> None:
         """Rebuilds an index that an older version built."""
@@ -244,9 +246,9 @@ class SqliteStorage:
             async for _ in self.reindex():
                 pass
 
-    async def _merge(self) -> None:
+    async def _merge(self, step: Callable[[SqliteWriter], bool]) -> None:
         """Merges in steps, so that others can write in between."""
-        while not await self._write(index.merge):
+        while not await self._write(step):
             pass
 
     # Outside conversations

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import cache
+from itertools import chain
 from operator import index
 from typing import Any
 
@@ -37,6 +39,8 @@ _BRANCH = 19
 """The index of a branch's first column in a row of `find_head`."""
 
 
+_TOGETHER = 100
+"""Rows that one statement inserts."""
 BULK = 50
 """Batches from this size on are assumed to be a bulk load."""
 
@@ -79,6 +83,8 @@ class SqliteWriter:
         """How many bulk loads are under way: then large batches are indexed in their own transaction."""
         self.loaded = 0
         """How many messages they have indexed, until the index is merged."""
+        self.unmerged = 0
+        """How many messages others have indexed, until segments of the index are merged."""
         self.index_inserted = index_inserted
         self._to_index: list[rows.Row] = []
         """What `index_inserted` needs of the messages that are not inserted yet; of those before a load, nothing."""
@@ -315,7 +321,7 @@ class SqliteWriter:
             self._many(_INSERT_RARE_MESSAGE, rare)
             messages = [row for row in messages if not rows.is_rare(row)]
         if messages:
-            self._many(_INSERT_MESSAGE, messages)
+            self.insert_all(_INSERT_MESSAGE, messages)
 
     def _index_at_once(self) -> bool:
         """During a bulk load, indexes the messages. Returns whether it did."""
@@ -344,6 +350,21 @@ class SqliteWriter:
             self.execute(sql, values[0])
         else:
             self.connection.executemany(sql, values)
+
+    def insert_all(self, sql: str, values: list[rows.Row]) -> None:
+        """Inserts rows, many by each statement: about half the work of a statement for each row (W7)."""
+        together = len(values) - len(values) % _TOGETHER
+        for start in range(0, together, _TOGETHER):
+            self.execute(_repeated(sql), [*chain.from_iterable(values[start : start + _TOGETHER])])
+        if together < len(values):
+            self._many(sql, values[together:])
+
+
+@cache
+def _repeated(sql: str) -> str:
+    """Returns the INSERT of one row as one of `_TOGETHER` rows."""
+    head, values, row = sql.removesuffix(";").partition("VALUES")
+    return head + values + ",".join([row] * _TOGETHER)
 
 
 def _place_of(state: ConversationState) -> tuple[int, int]:
