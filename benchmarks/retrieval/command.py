@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from benchmarks.retrieval import judgements, recall
@@ -50,9 +51,14 @@ def _measured(judged: JudgedSet, arguments: argparse.Namespace) -> dict[str, obj
     modes: list[SearchMode] = ["words"] if embedder is None else ["words", "meaning", "hybrid"]
     with tempfile.TemporaryDirectory() as folder:
         url = arguments.url.replace("{path}", f"{folder}/store")
-        outcomes = asyncio.run(recall.measure(judged, url, embedder, modes, {"match": arguments.match}))
+        report = partial(_report, judged.name)
+        outcomes = asyncio.run(recall.measure(judged, url, embedder, modes, {"match": arguments.match}, report))
     _print(judged, outcomes, arguments)
     return {"set": judged.name, "questions": len(judged.questions), "outcomes": [asdict(each) for each in outcomes]}
+
+
+def _report(name: str, step: str) -> None:
+    print(f"{name}: {step}", file=sys.stderr, flush=True)
 
 
 def _print(judged: JudgedSet, outcomes: Sequence[Outcome], arguments: argparse.Namespace) -> None:
@@ -71,6 +77,7 @@ def _print(judged: JudgedSet, outcomes: Sequence[Outcome], arguments: argparse.N
     if arguments.kinds:
         for each in outcomes:
             print(f"{each.mode}, R@10: " + ", ".join(f"{kind} {share:.1f}" for kind, share in each.by_kind.items()))
+    sys.stdout.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -63,15 +63,16 @@ def own() -> JudgedSet:
     return made
 
 
-def long(shape: Shape) -> JudgedSet:
+def long(shape: Shape, users: int = long_messages.USERS) -> JudgedSet:
     """Returns the set of long messages of one shape."""
     made = JudgedSet(f"long messages of Hansard, {shape.name}")
-    for nth, each in enumerate(long_messages.conversations(shape), 1):
-        said = [Said(f"{nth}:{at}", "user" if at % 2 else "assistant", text) for at, text in enumerate(each.texts, 1)]
-        made.conversations["everybody", f"talk {nth}"] = said
-        made.questions += [
-            Question("everybody", text, frozenset({f"{nth}:{at}"}), said[at - 1].role) for text, at in each.questions
-        ]
+    for seed in range(users):
+        user = f"user {seed}"
+        for nth, each in enumerate(long_messages.conversations(shape, seed), 1):
+            ids = [f"{seed}:{nth}:{at}" for at in range(len(each.texts))]
+            roles = ["assistant" if at % 2 else "user" for at in range(len(each.texts))]
+            made.conversations[user, f"talk {seed}:{nth}"] = list(map(Said, ids, roles, each.texts))
+            made.questions += [Question(user, text, frozenset({ids[at]}), roles[at]) for text, at in each.questions]
     return made
 
 

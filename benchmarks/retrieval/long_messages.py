@@ -46,6 +46,8 @@ VALUES = (
     *("expires in spring", "runs on wood pellets", "faces the canal", "is for residents only"),
     *("is set in two languages", "goes to a cooperative", "takes place every quarter", "is rebuilt from scratch"),
 )
+USERS = 2
+"""With so many, a judged set has 288 questions: one of them is less than half a point."""
 _VISITS = 3
 """Conversations in which a project comes up."""
 _NEW = 4
@@ -71,10 +73,11 @@ class LongConversation:
     texts: list[str] = field(default_factory=list)
     """What was said in turn, by the user first."""
     questions: list[tuple[str, int]] = field(default_factory=list)
-    """Each with the number of the message that answers it."""
+    """Each with the number of the message that answers it, from 0 on."""
 
 
-def conversations(shape: Shape, seed: int = 0) -> Iterator[LongConversation]:
+def conversations(shape: Shape, seed: int) -> Iterator[LongConversation]:
+    """Yields what one user said and was told, about 100,000 tokens."""
     chance = random.Random(f"{shape.name} {seed}")
     things = {project: chance.sample(THINGS, _VISITS * _NEW) for project in PROJECTS}
     for visit in range(_VISITS):
@@ -101,7 +104,7 @@ def _discuss(
             stating = (user, assistant)[at]
             stating.insert(chance.randrange(len(stating)) + 1, _fact(project, thing, chance))
             asked = chance.choice(_ASKED).format(thing=thing, project=project)
-            made.questions.append((asked, len(made.texts) + 1 + at))
+            made.questions.append((asked, len(made.texts) + at))
         made.texts += [" ".join(user), " ".join(assistant)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from hansard import Message, Store
 from hansard.search import Embedder
 from hansard.store.search_modes import SearchMode
 
-DEPTHS = (5, 10, 25, 50)
+DEPTHS = (5, 10, 25, 40, 50)
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,28 @@ class Outcome:
 
 
 async def measure(
-    judged: JudgedSet, url: str, embedder: Embedder | None, modes: Sequence[SearchMode], options: dict[str, Any]
+    judged: JudgedSet,
+    url: str,
+    embedder: Embedder | None,
+    modes: Sequence[SearchMode],
+    options: dict[str, Any],
+    report: Callable[[str], None] = lambda step: None,
 ) -> list[Outcome]:
+    """`report` is told of each step: embedding a set takes minutes."""
     async with hansard.connect(url, embedder=embedder) as store:
+        stored = 0
         for (user, id), said in judged.conversations.items():
             messages = [Message(each.role, each.text, id=each.id) for each in said]
             await store.append(id, messages, user_id=user)
-        if embedder is not None:
-            await store.embed()
-        return [await _ask(store, judged, mode, options) for mode in modes]
+            stored += len(said)
+            if embedder is not None:
+                await store.embed()
+                report(f"{stored:,} of {judged.messages:,} messages embedded")
+        outcomes = []
+        for mode in modes:
+            report(f"asking {len(judged.questions):,} questions by {mode}")
+            outcomes.append(await _ask(store, judged, mode, options))
+        return outcomes
 
 
 async def _ask(store: Store, judged: JudgedSet, mode: SearchMode, options: dict[str, Any]) -> Outcome:

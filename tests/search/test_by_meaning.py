@@ -339,6 +339,22 @@ def test_embedding_is_behind_the_append_and_in_batches() -> None:
     asyncio.run(play())
 
 
+def test_batches_of_long_texts_are_small() -> None:
+    async def play() -> None:
+        model = Model()
+        async with hansard.connect("memory://", embedder=model) as store:
+            lengths = [3000, 9000, 100, 7000, 5000, 5000, 5000, *[100] * 100]
+            said = [Message("user", f"{at} car ".ljust(length, ".")) for at, length in enumerate(lengths)]
+            await store.append("c", said)
+            await store.embed()
+        batches = [[len(text) for text in batch] for batch in model.asked]
+        assert [size for batch in batches for size in batch] == [min(length, 8000) for length in lengths]
+        assert batches[:2] == [[3000, 8000, 100], [7000, 5000]]
+        assert all(sum(batch) <= 16_000 and len(batch) <= embedder_task.BATCH for batch in batches)
+
+    asyncio.run(play())
+
+
 def test_a_text_that_cannot_be_embedded_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         model = Model()

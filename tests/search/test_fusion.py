@@ -13,32 +13,25 @@ def keys(found: list[tuple[float, str]]) -> str:
 
 
 def test_what_both_find_comes_first() -> None:
-    found = fusion.fused({"a": 8.0, "b": 4.0}, {"b": 0.9, "c": 0.8, "d": 0.5}, 0.5)
-    assert keys(found) == "bcad"
-    assert found[0][0] == pytest.approx((0.5 * fusion.WORDS + 1) / (fusion.WORDS + 1), abs=1e-6)
-    assert found[-1][0] == 0.0, "no word, and no nearer than the average"
+    found = fusion.fused("abe", "bcd")
+    assert keys(found) == "baced"
+    assert found[0][0] == pytest.approx((1 + 11 / 12) / 2, abs=1e-6)
+    assert fusion.fused("a", "a") == [(1.0, "a")]
 
 
-def test_one_half_may_be_empty() -> None:
-    assert fusion.fused({"a": 2.0, "b": 1.0}, {}, 0.0) == [(1.0, "a"), (0.5, "b")]
-    assert keys(fusion.fused({}, {"a": 0.2, "b": 0.7}, 0.1)) == "ba"
-    assert fusion.fused({}, {}, 0.0) == []
-    assert fusion.fused({}, {"a": 0.5}, 0.5) == [(0.0, "a")], "the only message is the average one"
+def test_one_ranking_may_be_empty() -> None:
+    assert fusion.fused("ab", "") == [(1.0, "a"), (pytest.approx(11 / 12, abs=1e-6), "b")]
+    assert keys(fusion.fused("", "ba")) == "ba"
+    assert fusion.fused("", "") == []
 
 
-def test_a_half_weighs_as_much_as_it_distinguishes() -> None:
-    flat, steep = [1.0, *[0.9] * 30], [1.0, *[0.1] * 30]
-
-    def best(words: list[float], meaning: list[float]) -> str:
-        by_words = {f"w{at}": score for at, score in enumerate(words)}
-        return fusion.fused(by_words, {f"m{at}": score for at, score in enumerate(meaning)}, 0.0)[0][1]
-
-    assert best(steep, flat) == "w0", "the words name one message, and everything is alike"
-    assert best(flat, steep) == "m0"
-    assert best([1.0], steep) == "m0", "of few matches, too, words weigh half"
-    assert best([1.0], flat) == "w0"
-    same = fusion.fused(dict.fromkeys("abcdefghijkl", 2.0), dict.fromkeys("abcdefghijkl", 0.5), 0.1)
-    assert {score for score, _ in same} == {1.0}
+def test_both_first_pages_come_before_what_one_has_further_down() -> None:
+    words, meaning = [f"w{at}" for at in range(40)], [f"m{at}" for at in range(40)]
+    first = [key for _, key in fusion.fused(words, meaning)[: 2 * fusion.PAGE]]
+    assert {*first} == {*words[: fusion.PAGE], *meaning[: fusion.PAGE]}
+    both = [*words, "both"], [*meaning, "both"]
+    place = [key for _, key in fusion.fused(*both)].index("both")
+    assert 0 < place < 2 * len(words), "what is last in both is not last"
 
 
 def row(seq: int, own: float, size: int = 100) -> Similar:

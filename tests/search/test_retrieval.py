@@ -90,6 +90,19 @@ def test_it_counts() -> None:
     assert (words.whole[50], words.by_kind["air"], words.incomplete) == (50.0, 100.0, 0)
 
 
+def test_it_reports_its_steps() -> None:
+    conversations = {("ann", id): [Said(f"{id}{at}", "user", "apple") for at in range(2)] for id in "cd"}
+    small = JudgedSet("small", conversations, [Question("ann", "apple", frozenset({"c0"}), "fruit")])
+    steps: list[str] = []
+    asyncio.run(recall.measure(small, "memory://", Spelling(), ["words", "hybrid"], {}, steps.append))
+    assert steps == [
+        "2 of 4 messages embedded",
+        "4 of 4 messages embedded",
+        "asking 1 questions by words",
+        "asking 1 questions by hybrid",
+    ]
+
+
 def test_the_command_says_what_it_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +110,8 @@ def test_the_command_says_what_it_measured(
     path.write_text(json.dumps(LOCOMO), "utf-8")
     monkeypatch.setattr(command, "SHAPES", SHAPES[-1:])
     assert command.main(["--locomo", str(path), "--json", str(result), "--kinds"]) == 0
-    printed = capsys.readouterr().out
+    printed, steps = capsys.readouterr()
+    assert "LoCoMo (locomo.json): asking 1 questions by words\n" in steps
     for part in ("LoCoMo (locomo.json): 1 questions over 2 messages", "unit: one message", "pool: all", "--locomo"):
         assert part in printed, part
     assert [each["set"] for each in json.loads(result.read_text("utf-8"))["sets"]][-1] == "LoCoMo (locomo.json)"
@@ -112,7 +126,7 @@ def test_neighbours_do_no_harm_among_long_messages(
     shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever the evidence is: in what the user said, or in the answers."""
-    long = judgements.long(shape)
+    long = judgements.long(shape, users=2)
     assert sum(len(said.text.split()) for each in long.conversations.values() for said in each) / long.messages > 100
 
     def measured(name: str) -> Outcome:
@@ -124,9 +138,9 @@ def test_neighbours_do_no_harm_among_long_messages(
     together = measured("together")
     monkeypatch.setattr(formula, "SIDES", ())
     monkeypatch.setattr(relevance, "SIDES", ())
-    monkeypatch.setattr(formula, "REPEATED", 0.0)
+    monkeypatch.setattr(formula, "_AROUND", 0.0)  # so that their length does not count, either
     alone = measured("alone")
-    for depth in (10, 25, 50):
+    for depth in (10, 25, 40, 50):
         assert together.recall[depth] >= alone.recall[depth] - 0.5, (depth, together, alone)
     for role in ("user", "assistant"):
         assert together.by_kind[role] >= alone.by_kind[role] - 0.5, (role, together, alone)
@@ -165,8 +179,8 @@ def test_nor_on_a_larger_set() -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_nor_among_long_messages(shape: Shape) -> None:
     long = judgements.long(shape)
-    # Three questions: words alone find up to forty points less here, and must not pull the result down with them.
-    assert_both_are_best(outcomes(long, models.installed("bge-small-en")), 300 / len(long.questions) + 0.1)
+    # Four questions of 288, at 25: see "Results" in docs/reference/retrieval.md.
+    assert_both_are_best(outcomes(long, models.installed("bge-small-en")), 1.5)
 
 
 def assert_both_are_best(found: dict[str, Any], slack: float = 0.5) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
-from math import log
+from math import log, sqrt
 
 from hansard.analysis.queries import Clause
 
@@ -12,15 +12,11 @@ K1 = 0.9
 B = 0.4
 """How soon more of a word adds nothing, and how much length counts: the usual values for short passages."""
 PARAGRAPH = 60
-"""Words of a paragraph. Up to this length a message is read together with its neighbours; a longer one explains itself,
-so they count less the longer it is (`_gate`). It is the usual length, too."""
+"""Words of a paragraph. Up to this length a message is read together with its neighbours; of a longer one, only one of
+its paragraphs is next to them, so they count less the longer it is (`_gate`). It is the usual length, too."""
 NEAR = (0.5, 0.25, 0.125)
 """What a word counts in a message one, two and three places away: half as much with each. Beyond that, almost
 nothing."""
-REPEATED = 1 / 8
-"""How many of its neighbours repeat a word of a message that answers a question, about (0.14 on LoCoMo). A long message
-is read without its neighbours, so its words count as much more as neighbours would add on average: otherwise short
-messages among long ones would always be ahead of them."""
 EXPONENT = 2
 """Of the rarity: as in the cosine of two vectors, where it counts once in the query and once in the message."""
 NAME = 1.5
@@ -32,7 +28,6 @@ Posting = tuple[int, int]
 """The key of a message and its number of words. Keys of neighbours in a conversation are consecutive."""
 
 _AROUND = 2 * sum(NEAR)
-_USUAL = PARAGRAPH * (1 + _AROUND)
 SIDES = tuple(tuple((side * step, weight) for step, weight in enumerate(NEAR, 1)) for side in (-1, 1))
 """The offsets and weights of the messages before and after one, the nearest first."""
 
@@ -84,10 +79,10 @@ class Scorer:
         return near
 
     def _score(self, own: int, length: int, near: Sequence[tuple[float, int]]) -> float:
-        gate, damping, present = _gate(length), damping_of(length), times_of(length)
+        gate, damping = _gate(length), damping_of(length)
         score = 0.0
         for bit, weight in self._weights:
-            times = present if own & bit else 0.0
+            times = 1.0 if own & bit else 0.0
             for other, bits in near:
                 if bits & bit:
                     times += other * gate
@@ -98,27 +93,21 @@ class Scorer:
     def most(self, bits: int) -> float:
         """Returns the most that these clauses can add to a score: for a word alone, between six that have them too."""
         times = 1 + _AROUND
-        damping = K1 * (1 - B + B * (1 + _AROUND * PARAGRAPH) / _USUAL)
-        return sum(weight for bit, weight in self._weights if bits & bit) * times * (K1 + 1) / (times + damping)
+        return sum(weight for bit, weight in self._weights if bits & bit) * times * (K1 + 1) / (times + damping_of(1))
 
 
 def damping_of(length: int) -> float:
-    """Returns how much the length of a message and of its neighbours lowers its score."""
-    return K1 * (1 - B + B * (length + _AROUND * PARAGRAPH * _gate(length)) / _USUAL)
+    """Returns how much the length of a message and of its neighbours lowers its score; the least for a single word.
 
-
-def times_of(length: int) -> float:
-    """Returns what a word counts in the message itself."""
-    return 1 + REPEATED * _AROUND * (1 - _gate(length))
+    Each word counts once, so length is that of a list of different words. This grows with the root of the text's
+    length, about (Heaps' law).
+    """
+    return K1 * (1 - B + B * (sqrt(max(length, 1) / PARAGRAPH) + _AROUND * _gate(length)) / (1 + _AROUND))
 
 
 def _gate(length: int) -> float:
-    """Returns how much a message of this length is read together with its neighbours.
-
-    Only one of its paragraphs is next to them; and the longer a text is, the more words it has by chance, so each of
-    them says less about it. Hence the square.
-    """
-    return 1.0 if length <= PARAGRAPH else (PARAGRAPH / length) ** 2
+    """Returns how much a message of this length is read together with its neighbours: by the share of a paragraph."""
+    return 1.0 if length <= PARAGRAPH else PARAGRAPH / length
 
 
 def weight_of(clause: Clause, count: int, most: int) -> float:

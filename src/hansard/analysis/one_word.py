@@ -21,7 +21,6 @@ from hansard.analysis.formula import (
     Scorer,
     damping_of,
     lowest,
-    times_of,
     weight_of,
 )
 from hansard.analysis.queries import Clause
@@ -104,7 +103,7 @@ def _eighths_before(gaps: Iterable[int]) -> list[int]:
 
 def _score(kind: int, weight: float) -> float:
     length = kind >> _BITS
-    times = times_of(length) + (kind & _MASK) / 8
+    times = 1 + (kind & _MASK) / 8
     return round(weight * times * (K1 + 1) / (times + damping_of(length)), 6)
 
 

@@ -7,7 +7,9 @@ answered by the next message, which seldom repeats its words. This is BM25 with 
   number of times adds nothing: the words of the neighbours are the count.
 - The rarity of a word is relative to the commonest word of the query, among the messages that match; and length is
   relative to a paragraph. So a score depends on nothing outside the search, and no backend counts its whole store.
-- Rarity is squared, so that common words weigh little without a list for each language.
+- Rarity is squared, so that common words weigh little without a list for each language. A word that a question is
+  asked with (`function_words`) weighs as little as the commonest, because its rarity misleads: people who write about
+  themselves rarely use "did" and "does".
 
 The backends find, this module decides: `best` takes the postings of each word and phrase, the rarest first, and stops
 as soon as no other message can be among the best. The result is that of reading everything.
@@ -21,7 +23,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from hansard.analysis import one_word
+from hansard.analysis import function_words, one_word
 from hansard.analysis.formula import COMMON, NEAR, SIDES, Posting, Scorer, lowest, weight_of
 from hansard.analysis.lookups import Position
 from hansard.analysis.one_word import Best
@@ -145,6 +147,8 @@ class _Search:
 
     def _weigh(self, counts: Sequence[int]) -> None:
         most = max(counts, default=0)
+        asking = function_words.asking(self.clauses)
+        counts = [most if clause in asking else count for clause, count in zip(self.clauses, counts, strict=True)]
         weights = [weight_of(clause, count, most) for clause, count in zip(self.clauses, counts, strict=True)]
         self.order = sorted(range(len(counts)), key=lambda at: (counts[at], at))
         self.scorer = Scorer(self.has, self.words, [(1 << at, weights[at]) for at in self.order])

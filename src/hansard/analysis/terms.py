@@ -95,7 +95,7 @@ def columns(text: str) -> tuple[str, str]:
     known = _known_chunks()
     # In this order: the first makes sure that all are known.
     words = " ".join([*map(known.__getitem__, chunks)])
-    return _apart(words, dict.fromkeys(map(known.more.__getitem__, filter(known.more.__contains__, chunks))))
+    return _apart(words, dict.fromkeys(filter(None, map(known.more.get, chunks))))
 
 
 def _long_columns(chunks: list[str]) -> tuple[str, str]:
@@ -105,7 +105,7 @@ def _long_columns(chunks: list[str]) -> tuple[str, str]:
         some = chunks[start : start + _AT_ONCE]
         known = _known_chunks()
         words += map(known.__getitem__, some)
-        more |= dict.fromkeys(map(known.more.__getitem__, filter(known.more.__contains__, some)))
+        more |= dict.fromkeys(filter(None, map(known.more.get, some)))
     return _apart(" ".join(words), more)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 PARAGRAPH = 360
-"""Bytes of a paragraph of some sixty words. Up to this length neighbours count fully; a longer message explains itself,
-so they count less the longer it is, as they do by words (`analysis.relevance`)."""
+"""Bytes of a paragraph of some sixty words. Up to this length neighbours count fully; of a longer message only one of
+its paragraphs is next to them, so they count less the longer it is, as they do by words (`analysis.formula`)."""
 NEAR = (0.25, 0.125)
 """What a neighbour counts at a distance of one and of two: a quarter, and half of that. Half as much as for words,
 because a vector already tells the topic that neighbours share, so that more of them blurs which message it was."""
@@ -54,4 +54,4 @@ def neighbours(seq: int) -> range:
 
 
 def _gate(each: Similar) -> float:
-    return (PARAGRAPH / each.size) ** 2 if each.size > PARAGRAPH else 1.0
+    return PARAGRAPH / each.size if each.size > PARAGRAPH else 1.0

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from hansard.analysis import Query, Word, spans
+from hansard.analysis.function_words import telling
 from hansard.analysis.queries import Phrase
-from hansard.search.function_words import telling
 from hansard.search.hits import Snippet
 
 Span = tuple[int, int]

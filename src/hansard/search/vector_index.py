@@ -85,16 +85,12 @@ class VectorIndex:
     """The vectors of many conversations. Threads may share it; every method is CPU-bound."""
 
     def __init__(self, dimensions: int) -> None:
-        import numpy
-
         self._dimensions = dimensions
         self._blocks: list[tuple[Matrix, Matrix]] = []
         """Vectors, and their keys: the number of the conversation and the seq of the message."""
         self._used = 0
         """Slots that have or had a vector."""
         self._free: list[int] = []
-        self._sum = numpy.zeros(dimensions)
-        """The sum of all vectors at length 1."""
         self._numbers: dict[str, int] = {}
         self._ids: list[str] = []
         """Conversations by their number."""
@@ -165,22 +161,15 @@ class VectorIndex:
         matrix, keys = self._blocks[slot // _BLOCK]
         matrix[slot % _BLOCK] = numpy.frombuffer(vector, numpy.int8)
         keys[slot % _BLOCK] = key
-        self._sum += _unit(matrix[slot % _BLOCK])
         return slot
 
     def _clear(self, slot: int) -> None:
         matrix, keys = self._blocks[slot // _BLOCK]
-        self._sum -= _unit(matrix[slot % _BLOCK])
         matrix[slot % _BLOCK] = 0
         keys[slot % _BLOCK] = _FREE
         self._free.append(slot)
 
     # Searches
-
-    def usual(self, query: array[float]) -> float:
-        """Returns the average similarity of all vectors."""
-        with self._lock:
-            return float(self._sum @ query) / len(self) if len(self) else 0.0
 
     def near(
         self, query: array[float], count: int, among: Collection[str], also: Mapping[str, Collection[int]]
@@ -232,11 +221,3 @@ class VectorIndex:
             for row, slot in zip(chunk.rows, chunk.slots, strict=True):
                 if row.seq in wanted:
                     yield structs.replace(row, vector=self._blocks[slot // _BLOCK][0][slot % _BLOCK].tobytes())
-
-
-def _unit(vector: Matrix) -> Matrix:
-    """Returns the vector at length 1; zeros stay zeros."""
-    import numpy
-
-    wide: Matrix = vector.astype(numpy.float64)
-    return wide / max(float(numpy.linalg.norm(wide)), 1e-9)

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -455,6 +455,9 @@ class Embeddings:
 
 BATCH = 64
 """Texts that the embedder receives at once."""
+_BATCH_CHARACTERS = 16_000
+"""Characters of a batch of several texts. A small model takes some three seconds for them, so that one on a machine
+with twenty times the load still answers in time."""
 PATIENCE = 60.0
 """Seconds that the embedder may take for a batch."""
 
@@ -464,10 +467,22 @@ async def vectors_of(
 ) -> list[array[float]]:
     """Returns the vectors of these texts. `Unavailable` if the embedder fails, hangs, or returns anything else."""
     made: list[array[float]] = []
-    for at in range(0, len(texts), BATCH):
-        batch = list(texts[at : at + BATCH])
+    for batch in _batches(texts):
         made += await _call_embedder(embedder, batch, kind, PATIENCE if seconds is None else seconds)
     return made
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) == BATCH or size + len(text) > _BATCH_CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch
 
 
 async def _call_embedder(embedder: Embedder, texts: list[str], kind: TextKind, seconds: float) -> list[array[float]]:

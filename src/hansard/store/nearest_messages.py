@@ -53,8 +53,6 @@ class Nearest(Struct, frozen=True):
     """The messages nearest to a query, the nearest first."""
 
     found: list[tuple[float, Match]]
-    usual: float
-    """The average similarity of all messages that were compared."""
     complete: bool
 
 
@@ -72,7 +70,7 @@ async def nearest(view: View, context: Context, lookup: Lookup, wanted: int, als
     embeddings = embeddings_of(view)
     text = lookup.query.text[: vectors.MOST_CHARACTERS].strip()
     if not text or not view.backend.capabilities.keeps:
-        return Nearest([], 0.0, True)
+        return Nearest([], True)
     await embeddings.refuse_other_versions(view.tenant)
     (vector,) = await vectors_of(embeddings.embedder, [text], "query", _ASKING)
     is_done = await embeddings.wait_until_done(view.tenant, _WAIT_SECONDS)
@@ -117,7 +115,7 @@ class _Search(Struct, frozen=True):
                 break
         found = await compared.nearest(self.view, self.context, self.wanted)
         has_all = compared.seen < MOST and (len(compared.best) < CANDIDATES or compared.passed >= self.wanted)
-        return Nearest(found, compared.usual, has_all), compared.seen
+        return Nearest(found, has_all), compared.seen
 
     async def by_index(self, index: ViewIndex) -> Nearest | None:
         """Returns None if the index is not made yet, or has few vectors, or of up to `MOST` not surely the nearest."""
@@ -137,7 +135,7 @@ class _Search(Struct, frozen=True):
         if best is None:
             return None
         complete = is_current and not index.is_full and best.has_all
-        return Nearest(best.found, await run_in_thread(index.vectors.usual, self.vector), complete)
+        return Nearest(best.found, complete)
 
     async def _best_of(
         self, index: ViewIndex, conversations: Mapping[str, Conversation], most: int, *, must_be_sure: bool = False
@@ -175,7 +173,6 @@ class _Compared:
         self._also = also
         self._conversations: dict[str, Conversation] = {}
         self._rows: dict[str, dict[int, Similar]] = {}
-        self._sum = 0.0
         self._most = most
         self.best: list[NearMessage] = []
         """At most `most` of them."""
@@ -186,10 +183,6 @@ class _Compared:
         """The lowest score of those that were checked."""
         self._wanted: list[NearMessage] = []
         """Those of `also`."""
-
-    @property
-    def usual(self) -> float:
-        return self._sum / self.seen if self.seen else 0.0
 
     async def add(self, view: View, context: Context, conversation: Conversation, embedder: str) -> None:
         rows: list[VectorRow] = []
@@ -207,7 +200,6 @@ class _Compared:
         here = {
             row.seq: Similar(row.seq, row.id, row.digest, row.size, own) for row, own in zip(usable, owns, strict=True)
         }
-        self._sum += sum(owns)
         self.seen += len(usable)
         self._rank(id, here, here.keys())
 

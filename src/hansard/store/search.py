@@ -83,27 +83,33 @@ class SearchMethods(StorePart):
         - `blobs`: as in `get_messages`.
         - `read_from`: `"replica"` lets a replica answer, if the store has one: the newest writes may be missing.
         """
-        # Imported late: programs that never search need not load their tables.
-        from hansard.store.search_context import checked_around, find, narrowed, whole, with_context
-        from hansard.store.search_modes import are_unchanged, checked_lookup, checked_mode, with_blobs
+        # Imported late: programs that never search need not load their tables. Every call repeats the imports, and
+        # `from` a module takes three times as long as this form: rare words have a bar in W6.
+        import hansard.analysis.lookups as lookup_types
+        import hansard.store.search_context as contexts
+        import hansard.store.search_modes as modes
 
-        limits = self.limits
+        view = self._view
+        limits = view.limits
         if blobs != "inline":
             checks.one_of(blobs, ("inline", "refs"), "blobs")
-        how = checked_mode(mode, order, match, has_embedder=self._view.embeddings is not None)
+        how = modes.checked_mode(mode, order, match, has_embedder=view.embeddings is not None)
         narrow = _UNFILTERED
         if roles is not None or participant_ids is not None or since is not None or until is not None:
             narrow = read_query.filters(roles, participant_ids, None, since, until)
-        lookup = checked_lookup(
-            query,
-            how,
-            limits,
+        if branch is not None and (conversation_id is None or all_branches):
+            raise ValidationError(
+                "branch names a branch of one conversation: give its conversation_id, not all_branches"
+            )
+        words, is_question = modes.checked_query(query, how, limits)
+        lookup = lookup_types.Lookup(
+            words,
             conversation_id=checks.optional_id(conversation_id, "conversation_id", limits),
-            branch=checks.optional_id(branch, "branch", limits),
-            all_branches=checks.flag(all_branches, "all_branches"),
-            user_id=self._owner(user_id),
-            agent_id=checks.optional_id(agent_id, "agent_id", limits),
-            metadata=checks.metadata(metadata),
+            branch=None if branch is None else checks.id_of(branch, "branch", limits),
+            all_branches=all_branches is not False and checks.flag(all_branches, "all_branches"),
+            user_id=view.user if user_id is None else self._owner(user_id),
+            agent_id=None if agent_id is None else checks.id_of(agent_id, "agent_id", limits),
+            metadata={} if metadata is None else checks.metadata(metadata),
             roles=narrow.roles,
             participant_ids=narrow.participant_ids,
             since=narrow.since,
@@ -111,27 +117,33 @@ class SearchMethods(StorePart):
             limit=checks.count(limit, "limit", limits.page),
             label=None if label is None else marks.checked_label(label, limits),
             rating=None if rating is None else marks.checked_value(rating),
+            neighbours=is_question,
         )
-        cap = checks.optional_count(token_cap, "token_cap", least=1)
-        place = checks.optional_text(cursor, "the cursor")
-        near = checked_around(around, group_by, lookup, place)
-        context = self._view.context(read_from)
+        cap = None if token_cap is None else checks.count(token_cap, "token_cap")
+        place = None if cursor is None else checks.text(cursor, "the cursor")
+        near = 0
+        if group_by is not None or around != 0 or type(around) is not int:
+            near = contexts.checked_around(around, group_by, lookup, place)
+        context = view.context(read_from)
         timed = None
         if time is not None:
             checks.one_of(time, (None, "auto"), "time")
-            timed = narrowed(lookup, str(query), context, how, limits)
+            timed = contexts.narrowed(lookup, str(query), context, how, limits)
 
-        hits = await find(self._view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by)
-        if self._view.backend.capabilities.changed_elsewhere:
+        if timed is None and group_by is None:
+            hits = await how.search(view, context, lookup, place, cap)
+        else:
+            hits = await contexts.find(view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by)
+        if view.backend.capabilities.changed_elsewhere:
             for _ in range(_ATTEMPTS):
-                if await are_unchanged(self._view, context, hits):
+                if await modes.are_unchanged(view, context, hits):
                     break
-                hits = await find(self._view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by)
-        hits = await with_blobs(self._view, context, hits, blobs)
+                hits = await contexts.find(view, context, lookup, how, timed, place=place, cap=cap, group_by=group_by)
+        hits = await modes.with_blobs(view, context, hits, blobs)
         if not near and group_by is None:
             return hits
-        hits = await with_context(self._view, context, lookup, hits, near, cap, grouped=group_by is not None)
-        return await whole(self._view, context, hits, blobs)
+        hits = await contexts.with_context(view, context, lookup, hits, near, cap, grouped=group_by is not None)
+        return await contexts.whole(view, context, hits, blobs)
 
     async def embed(self) -> int:
         """Computes the missing vectors of the tenant's messages, and returns how many there were.

@@ -46,9 +46,9 @@ def narrowed(lookup: Lookup, text: str, context: Context, how: How, limits: Limi
     if found is None or not found[1]:
         return None
     period, rest = found
-    words = search_modes.checked_lookup(rest, how, limits)
+    query, is_question = search_modes.checked_query(rest, how, limits)
     times = {"since": period.since, "until": period.until, "is_timed": True}
-    narrow = structs.replace(lookup, query=words.query, neighbours=words.neighbours, **times)
+    narrow = structs.replace(lookup, query=query, neighbours=is_question, **times)
     return (narrow, period) if narrow.query else None
 
 

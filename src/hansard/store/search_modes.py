@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from msgspec import Struct, structs
 
@@ -19,6 +19,7 @@ from hansard.analysis import (
     Lookup,
     Match,
     Matches,
+    Query,
     Ranking,
     count_terms,
     parse_pieces,
@@ -70,6 +71,8 @@ class How(Struct, frozen=True):
 
 
 def checked_mode(mode: SearchMode | None, order: object, match: object, *, has_embedder: bool = False) -> How:
+    if mode is None and match is None and type(order) is str and order == "newest":
+        return _NEWEST
     checks.one_of(mode, (None, "words", "meaning", "hybrid"), "mode")
     checks.one_of(order, ("relevance", "newest"), "order")
     checks.one_of(match, (None, "all", "any", "auto", "part"), "match")
@@ -93,7 +96,8 @@ def _by_words(order: object, match: object) -> How:
     return How(best, "auto" if match == "auto" else "any" if match == "any" else "all")
 
 
-def checked_lookup(query: object, how: How, limits: Limits, **where: Any) -> Lookup:
+def checked_query(query: object, how: How, limits: Limits) -> tuple[Query, bool]:
+    """Returns the words to search for, and whether they are a question."""
     if not isinstance(query, str):
         raise ValidationError(f"query must be text, not a {type(query).__name__}")
     text = query if type(query) is str else str.__str__(query)
@@ -102,10 +106,7 @@ def checked_lookup(query: object, how: How, limits: Limits, **where: Any) -> Loo
     match = how.match
     parsed = parse_pieces(text) if match == "part" else parse_query(text)
     is_question = match == "auto" and len(parsed.wanted) >= QUESTION
-    made = Lookup(parsed if match in ("all", "part") else relaxed(parsed), **where, neighbours=is_question)
-    if made.branch is not None and (made.conversation_id is None or made.all_branches):
-        raise ValidationError("branch names a branch of one conversation: give its conversation_id, not all_branches")
-    return made
+    return (parsed if match in ("all", "part") else relaxed(parsed)), is_question
 
 
 def check_size(text: str, limits: Limits) -> None:
@@ -123,7 +124,8 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
     """Returns the newest matches."""
     if cursor is not None:
         lookup = structs.replace(lookup, below=cursors.search_position(cursor, _cursor_scope("newest", lookup)))
-    matches = await _find(view, context, lookup)
+    is_marked = lookup.label is not None or lookup.rating is not None
+    matches = await (_find_marked if is_marked else _find)(view, context, lookup)
     taken = _capped(matches.found, cap)
     more = matches.has_more or len(taken) < len(matches.found)
     return Hits(
@@ -131,6 +133,9 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
         next_cursor=partial(_after, lookup, taken[-1]) if more and taken else None,
         complete=matches.complete,
     )
+
+
+_NEWEST = How(newest, "all")
 
 
 async def newest_as_needed(view: View, context: Context, lookup: Lookup, cursor: str | None, cap: int | None) -> Hits:
@@ -176,13 +181,9 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
         near = await nearest_messages.nearest(view, context, lookup, DEPTH, seqs)
     except Unavailable as error:
         logger.warning("searched by words alone: %s", error)
-        near = nearest_messages.Nearest([], 0.0, False)
+        near = nearest_messages.Nearest([], False)
     matches |= {_key(match): match for _, match in near.found}
-    combined = fusion.fused(
-        {_key(each.match): each.score for each in by_words},
-        {_key(match): score for score, match in near.found},
-        near.usual,
-    )
+    combined = fusion.fused([_key(each.match) for each in by_words], [_key(match) for _, match in near.found])
     complete = near.complete and ranking.complete
     found = [(score, matches[key]) for score, key in combined]
     return await _page(view, found, lookup, "hybrid", skipped, cap, complete=complete)
@@ -231,14 +232,13 @@ def _after_skipped(order: str, lookup: Lookup, skipped: int) -> str:
     return cursors.of_search_offset(_cursor_scope(order, lookup), skipped)
 
 
-async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
-    if lookup.label is None and lookup.rating is None:
-        return await _find_any(view, context, lookup)
+async def _find_marked(view: View, context: Context, lookup: Lookup) -> Matches:
+    """Returns the newest matches with a label or a rating."""
     bare = structs.replace(lookup, label=None, rating=None, limit=_MARKED)
     found: list[Match] = []
     looked, more, complete = 0, True, True
     while more and looked < _MARKED and len(found) <= lookup.limit:
-        matches = await _find_any(view, context, bare)
+        matches = await _find(view, context, bare)
         found += [each for each in matches.found if marks.passes(each, lookup)]
         looked, more = looked + len(matches.found), matches.has_more and bool(matches.found)
         complete = complete and matches.complete
@@ -249,13 +249,13 @@ async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
     )
 
 
-async def _find_any(view: View, context: Context, lookup: Lookup) -> Matches:
+async def _find(view: View, context: Context, lookup: Lookup) -> Matches:
     capabilities = view.backend.capabilities
-    if not lookup.query or not capabilities.keeps:
+    if not lookup.query.groups or not capabilities.keeps:
         return Matches([])
-    view.require(capabilities.search != "none", "search", "search")
     if has_index(capabilities, lookup):
         return await cast(Indexed, view.backend).search(context, lookup)
+    view.require(capabilities.search != "none", "search", "search")
     return await scan.find(view.backend, context, lookup)
 
 

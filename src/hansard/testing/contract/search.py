@@ -99,7 +99,7 @@ def _by_relevance(words: list[str], messages: dict[tuple[str, int], Message]) ->
     counts = [sum(word in texts[place] for place in found) for word in words]
     scores = {}
     for conversation, seq in found:
-        size = 0.6 + 0.4 * (len(texts[conversation, seq]) + 105) / 165
+        size = 0.6 + 0.4 * (math.sqrt(len(texts[conversation, seq]) / 60) + 1.75) / 2.75
         score = 0.0
         for word, count in zip(words, counts, strict=True):
             times = 0.0
