@@ -55,6 +55,23 @@ def test_an_import_that_stores_nothing_creates_no_store(shell: Shell) -> None:
     assert "Hello" in shell("show", "rows").out
 
 
+def test_an_import_whose_conversations_are_all_refused_creates_no_store(shell: Shell) -> None:
+    rows = [{"session": each * 100, "role": "user", "content": "Hello"} for each in ("one", "two")]
+    exports.jsonl(shell.folder / "rows.jsonl", rows)
+    before = sorted(shell.folder.iterdir())
+    for given in ((), ("--strict",)):
+        done = shell.run("import", "rows.jsonl", *given)
+        assert done.code == ValidationError.exit_code
+        assert "one': conversation_id is 300 bytes; the limit is 256" in done.out + done.err
+        shell.fails(NotFound.exit_code, "stats")
+        assert sorted(shell.folder.iterdir()) == before
+    assert "two': conversation_id is 300 bytes" in shell.run("import", "rows.jsonl").out
+    exports.jsonl(shell.folder / "rows.jsonl", [*rows, {"session": "zoo", "role": "user", "content": "Hello"}])
+    done = shell.run("import", "rows.jsonl", "--json")
+    assert (done.json["new"], done.json["messages"], len(done.json["problems"])) == (1, 1, 2)
+    assert "Hello" in shell("show", "zoo").out
+
+
 def test_a_server_is_named_by_its_url(shell: Shell) -> None:
     said = shell.fails(ValidationError.exit_code, "import", "mysql://localhost/chats")
     assert "a URL with postgresql, postgres, redis, rediss" in said
@@ -77,3 +94,10 @@ def test_a_bar_says_the_rate_and_the_end(capsys: pytest.CaptureFixture[str], mon
             time.sleep(0.02)
             move(done)
     assert re.search(r"300/1000.*[\d,]+ kB/s, done at \d\d:\d\d:\d\d", capsys.readouterr().err)
+
+
+def test_a_file_of_no_known_kind_says_how_to_name_it(shell: Shell) -> None:
+    (shell.folder / "notes.txt").write_text("Nothing of the kind")
+    said = shell.fails(ValidationError.exit_code, "import", "notes.txt")
+    assert "notes.txt is of no known kind" in said
+    assert "--from jsonl --map role=author,content=body" in said

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.cli.shell import COMMAND, Shell
 from tests.transfer.rich import contents, fill
+from tests.wait import PATIENCE
 
 import hansard
 from hansard import Message, sync
@@ -127,14 +128,14 @@ def test_an_interrupted_import_continues(shell: Shell) -> None:
     assert process.stdin is not None
     process.stdin.write(lines[: len(lines) // 2].encode())
     process.stdin.flush()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not (shell.folder / "b.db").exists() or _count(shell) == 0:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     # Its input stays open until it has ended, because the end of input would stop it too.
-    process.wait(timeout=60)
-    out, err = process.communicate(timeout=30)
+    process.wait(timeout=PATIENCE)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert out == b""
     assert b"run the same command again" in err

@@ -232,6 +232,16 @@ async def test_parquet_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.Mon
     assert found[0]["seq"] == 1
 
 
+async def test_a_table_that_comes_back_has_its_ratings(tmp_path: Path) -> None:
+    async with connect("memory://") as store, connect("memory://") as other:
+        await fill(store)
+        await store.rate("birds", "a2", 0.5, by="ann")
+        (tmp_path / "table.csv").write_bytes(await exported(store, "csv"))
+        report = await imported(other, tmp_path / "table.csv")
+        (rating,) = (await other.get_message("birds", "a2")).ratings
+        assert (rating.value, report.losses) == (0.5, {})
+
+
 # Filters
 
 
@@ -470,6 +480,48 @@ async def test_what_was_written_here_moves_to_chatgpt_and_back(tmp_path: Path) -
         assert [id for id, *_ in found] == ["s", "u1", "a1.1", "a1", "r1", "a2", "u2", "a3b"]
         assert found[4] == ("r1", "tool", "It fishes.")
         assert len(await other.list_branches("birds")) == 3
+
+
+async def test_what_came_from_chatgpt_goes_back_with_its_metadata(tmp_path: Path) -> None:
+    drawn = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"}
+    given = exports.chatgpt_conversation() | {"is_starred": True, "conversation_template_id": "g-p-1"}
+    said = [
+        exports.node(
+            "d1", "a2b", "assistant", "{}", recipient="draw", metadata={"content_references": [{"type": "x"}]}
+        ),
+        exports.node(
+            "d2", "d1", "tool", content={"content_type": "multimodal_text", "parts": ["Here:", drawn]}, name="draw"
+        ),
+        exports.node(
+            "d3", "d2", "tool", content={"content_type": "system_error", "name": "E", "text": "No"}, name="draw"
+        ),
+        exports.node("d4", "d3", "assistant", content={"content_type": "super_widget", "widget": {"kind": "map"}}),
+    ]
+    given["mapping"] |= {each["id"]: each for each in said}
+    given["current_node"] = "d4"
+    path = tmp_path / "in.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("conversations.json", json.dumps([given]))
+        packed.writestr("file_1.png", exports.PNG)
+    async with connect("memory://") as store, connect("memory://") as other:
+        await imported(store, path)
+        report = ExportReport()
+        data = await exported(store, "chatgpt-zip", report)
+        assert report.losses == {}
+        (tmp_path / "out.zip").write_bytes(data)
+        assert (await imported(other, tmp_path / "out.zip")).losses == {}
+        assert await exported(other, "chatgpt-zip") == data
+        first, second = await store.get_conversation("chat-1"), await other.get_conversation("chat-1")
+        assert first is not None
+        assert second is not None
+        assert (second.metadata, await everything(other)) == (first.metadata, await everything(store))
+        for id in ("d1", "d3", "d4"):
+            one, two = await store.get_message("chat-1", id), await other.get_message("chat-1", id)
+            assert (two.content, two.metadata) == (one.content, one.metadata)
+        assert [each["type"] for each in (await other.get_message("chat-1", "d2")).content[0]["output"]] == [
+            "text",
+            "image",
+        ]
 
 
 def _attached(name: str | None) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,84 @@ def llm_database(path: Path) -> Path:
     )
     connection.commit()
     connection.close()
+    return path
+
+
+def llm_tools_and_media(path: Path) -> Path:
+    """An old log in which a prompt has a fragment and files, and an answer calls tools that give the calls no ids."""
+    llm_database(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            """
+            CREATE TABLE fragments (id INTEGER PRIMARY KEY, content TEXT);
+            CREATE TABLE prompt_fragments (response_id TEXT, fragment_id INTEGER, "order" INTEGER);
+            CREATE TABLE system_fragments (response_id TEXT, fragment_id INTEGER, "order" INTEGER);
+            CREATE TABLE attachments (id TEXT PRIMARY KEY, type TEXT, path TEXT, url TEXT, content BLOB);
+            CREATE TABLE prompt_attachments (response_id TEXT, attachment_id TEXT, "order" INTEGER);
+            CREATE TABLE tool_calls (id INTEGER PRIMARY KEY, response_id TEXT, tool_id INTEGER, name TEXT,
+                arguments TEXT, tool_call_id TEXT);
+            CREATE TABLE tool_results (id INTEGER PRIMARY KEY, response_id TEXT, tool_id INTEGER, name TEXT,
+                output TEXT, tool_call_id TEXT, exception TEXT);
+            CREATE TABLE tool_results_attachments (tool_result_id INTEGER, attachment_id TEXT, "order" INTEGER);
+            INSERT INTO fragments VALUES (1, 'A novel about herons.'), (2, 'Answer in verse.');
+            INSERT INTO prompt_fragments VALUES ('r1', 1, 0);
+            INSERT INTO system_fragments VALUES ('r1', 2, 0);
+            INSERT INTO attachments VALUES ('a1', 'image/png', NULL, NULL, X'89504E47'),
+                ('a2', 'application/pdf', NULL, 'https://example.org/herons.pdf', NULL),
+                ('a3', 'audio/wav', '/home/ann/call.wav', NULL, NULL);
+            INSERT INTO prompt_attachments VALUES ('r1', 'a1', 0), ('r1', 'a2', 1), ('r1', 'a3', 2);
+            INSERT INTO tool_calls VALUES (1, 'r1', 1, 'look', '{"at": "pond"}', NULL),
+                (2, 'r1', 1, 'look', '{"at": "sky"}', NULL);
+            INSERT INTO tool_results VALUES (1, 'r2', 1, 'look', 'A heron', NULL, NULL),
+                (2, 'r2', 1, 'look', 'Error: too bright', NULL, 'ValueError: too bright');
+            INSERT INTO tool_results_attachments VALUES (1, 'a1', 0);
+            UPDATE responses SET prompt = '' WHERE id = 'r2';
+            """
+        )
+    return path
+
+
+def llm_threads(path: Path) -> Path:
+    """A log of the newer generation: a thread with a fork of an answer, and a conversation that it continues."""
+    llm_database(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            """
+            CREATE TABLE messages (hash TEXT PRIMARY KEY, parent_hash TEXT, role TEXT, provider_metadata TEXT);
+            CREATE TABLE parts (id INTEGER PRIMARY KEY, message_hash TEXT, position INTEGER, type TEXT, tool_name TEXT,
+                text TEXT, payload TEXT);
+            CREATE TABLE fragments (id INTEGER PRIMARY KEY, content TEXT);
+            CREATE TABLE attachments (id TEXT PRIMARY KEY, type TEXT, path TEXT, url TEXT, content BLOB);
+            CREATE TABLE threads (id TEXT PRIMARY KEY, name TEXT, tip_message_hash TEXT, forked_from TEXT,
+                datetime_utc TEXT);
+            CREATE TABLE turns (id TEXT PRIMARY KEY, thread_id TEXT, parent_message_hash TEXT, tip_message_hash TEXT,
+                model TEXT, resolved_model TEXT, options_json TEXT, schema_id TEXT, input_tokens INTEGER,
+                output_tokens INTEGER, token_details TEXT, duration_ms INTEGER, datetime_utc TEXT, response_json TEXT);
+            INSERT INTO fragments VALUES (7, 'A novel about herons.');
+            INSERT INTO attachments VALUES ('a1', 'image/png', NULL, NULL, X'89504E47');
+            INSERT INTO messages VALUES ('b2:1', NULL, 'user', NULL), ('b2:2', 'b2:1', 'assistant', NULL),
+                ('b2:3', 'b2:1', 'assistant', NULL), ('b2:4', 'b2:3', 'tool', NULL),
+                ('b2:5', 'b2:4', 'assistant', NULL);
+            INSERT INTO parts VALUES
+                (1, 'b2:1', 0, 'text', NULL, NULL, '{"text_ref": [{"fragment": 7}, {"literal": " Who wrote it?"}]}'),
+                (2, 'b2:1', 1, 'attachment', NULL, NULL, '{"attachment": {"id": "a1"}}'),
+                (3, 'b2:2', 0, 'text', NULL, 'Nobody.', NULL),
+                (4, 'b2:3', 0, 'reasoning', NULL, 'I must look.', NULL),
+                (5, 'b2:3', 1, 'tool_call', 'look', NULL,
+                    '{"name": "look", "arguments": {"at": "cover"}, "tool_call_id": "c1"}'),
+                (6, 'b2:4', 0, 'tool_result', 'look', NULL,
+                    '{"name": "look", "output": "Torn.", "tool_call_id": "c1", "exception": "ValueError"}'),
+                (7, 'b2:5', 0, 'text', NULL, 'Nobody knows.', NULL);
+            INSERT INTO threads VALUES ('llm-1', 'Herons', 'b2:5', NULL, '2026-01-02 03:00:00+00:00');
+            INSERT INTO turns VALUES
+                ('t1', 'llm-1', 'b2:1', 'b2:2', 'gpt-4o', NULL, '{"temperature": 0}', NULL, 9, 3, NULL, 12,
+                    '2026-01-02T03:04:05+00:00', NULL),
+                ('t2', 'llm-1', 'b2:1', 'b2:3', 'gpt-5', 'gpt-5-mini', NULL, NULL, 9, 3, NULL, 12,
+                    '2026-01-02T03:05:05+00:00', NULL),
+                ('t3', 'llm-1', 'b2:4', 'b2:5', 'gpt-5', 'gpt-5-mini', NULL, NULL, 19, 5, NULL, 12,
+                    '2026-01-02T03:06:05+00:00', NULL);
+            """
+        )
     return path
 
 

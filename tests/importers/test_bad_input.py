@@ -327,3 +327,20 @@ async def test_half_of_any_file_stores_no_half_and_reports(tmp_path: Path, name:
         stored = [each.message_count async for each in store.iter_conversations(archived=None)]
         assert sum(stored) == report.messages
         assert report.problems or report.messages == found[3], "pages at the end of a database may be empty"
+
+
+async def test_content_that_no_store_takes_is_refused_with_its_conversation(tmp_path: Path) -> None:
+    deep: Any = "Hello"
+    for _ in range(300):
+        deep = [deep]
+    given = [
+        {"id": id, "messages": [{"role": "user", "content": content}]} for id, content in (("a", deep), ("b", "Hi"))
+    ]
+    exports.jsonl(tmp_path / "train.jsonl", given)
+    async with connect("memory://") as store:
+        report = await imported(store, tmp_path / "train.jsonl")
+        assert (report.new, report.messages) == (1, 1)
+        assert [(each.where, "nested too deeply" in each.what) for each in report.problems] == [
+            ("conversation 'a'", True)
+        ]
+        assert await texts(store, "b") == [("user", "Hi")]

@@ -28,8 +28,9 @@ from hansard.importers import (
     open_source,
 )
 from hansard.importers.load import Owner, _groups
+from hansard.importers.report import ImportLoss
 from hansard.importers.transcripts import Transcript, transcript_line
-from hansard.model import Message
+from hansard.model import Message, Usage
 from hansard.store import Store
 from hansard.testing.faulty import Fault, faulty
 
@@ -86,6 +87,8 @@ FILES: dict[str, tuple[str, Callable[[Path], Path], int, int, int]] = {
     ),
     "Codex": ("codex", lambda folder: exports.jsonl(folder / "rollout-1.jsonl", exports.codex_lines()), 1, 5, 0),
     "llm": ("llm", lambda folder: exports.llm_database(folder / "logs.db"), 1, 5, 0),
+    "llm threads": ("llm", lambda folder: exports.llm_threads(folder / "logs.db"), 1, 5, 1),
+    "llm tools": ("llm", lambda folder: exports.llm_tools_and_media(folder / "logs.db"), 1, 5, 0),
     "SQLiteSession": ("openai-agents", lambda folder: exports.agents_database(folder / "sessions.db"), 2, 4, 0),
     "LangChain": ("langchain", lambda folder: exports.langchain_database(folder / "history.db"), 1, 2, 0),
     "opencode export": ("opencode", more_exports.opencode_export, 1, 4, 0),
@@ -252,9 +255,9 @@ def test_an_unknown_file_says_what_was_looked_for(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Nothing of the kind", "utf-8")
     with pytest.raises(Exception, match="no known kind") as error:
-        importer_for(open_source(path))
+        importer_for(open_source(path), ". Ask ann")
     assert all(importer.name in str(error.value) for importer in importers())
-    assert "--map" in str(error.value)
+    assert str(error.value).endswith(". Ask ann")
 
 
 async def test_a_tool_of_opencode_is_a_call_and_its_result(tmp_path: Path) -> None:
@@ -444,14 +447,71 @@ async def test_other_fields_of_training_files_are_kept(tmp_path: Path) -> None:
         assert [message.metadata for message in await store.get_messages("s")] == [None, {"weight": 0.5}, None]
 
 
-async def test_what_an_old_log_of_llm_and_notes_of_claude_lose_is_counted(tmp_path: Path) -> None:
-    path = exports.llm_database(tmp_path / "logs.db")
+async def test_an_old_log_of_llm_keeps_fragments_files_and_tools(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, exports.llm_tools_and_media(tmp_path / "logs.db"))
+        system, asked, called, results, answer = await store.get_messages("llm-1")
+        assert report.losses == {"attachment that is only a path": ImportLoss(1, "/home/ann/call.wav")}
+    assert (system.content, answer.content) == ("Answer in verse.\nBe short.", "Another.")
+    assert asked.content == [
+        {"type": "text", "text": "A novel about herons.\nWhat is a heron?"},
+        {"type": "image", "media_type": "image/png", "data": "iVBORw=="},
+        {"type": "document", "media_type": "application/pdf", "url": "https://example.org/herons.pdf"},
+    ]
+    assert called.content == [
+        {"type": "text", "text": "A bird."},
+        {"type": "tool_call", "id": "look-0", "name": "look", "arguments": {"at": "pond"}},
+        {"type": "tool_call", "id": "look-1", "name": "look", "arguments": {"at": "sky"}},
+    ]
+    seen = [{"type": "text", "text": "A heron"}, {"type": "image", "media_type": "image/png", "data": "iVBORw=="}]
+    assert results.content == [
+        {"type": "tool_result", "id": "look-0", "name": "look", "output": seen},
+        {"type": "tool_result", "id": "look-1", "name": "look", "output": "Error: too bright", "is_error": True},
+    ]
+
+
+async def test_a_thread_of_llm_is_stored_once_with_its_branches(tmp_path: Path) -> None:
+    async with connect("memory://") as store:
+        report = await imported(store, exports.llm_threads(tmp_path / "logs.db"))
+        assert (report.new, report.messages, report.branches, report.attachments) == (1, 5, 1, 1)
+        assert (report.losses, report.problems) == ({}, [])
+        asked, called, result, answer = await store.get_messages("llm-1")
+        first = min(await store.list_branches("llm-1"), key=lambda branch: branch.message_count)
+        assert await texts(store, "llm-1", branch=first.id) == [
+            ("user", "A novel about herons. Who wrote it?"),
+            ("assistant", "Nobody."),
+        ]
+    assert asked.text == "A novel about herons. Who wrote it?"
+    assert asked.content[1] == {"type": "image", "media_type": "image/png", "data": "iVBORw=="}
+    assert called.content == [
+        {"type": "reasoning", "text": "I must look."},
+        {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": "cover"}},
+    ]
+    assert result.content == [{"type": "tool_result", "id": "c1", "name": "look", "output": "Torn.", "is_error": True}]
+    assert (answer.content, answer.usage) == (
+        "Nobody knows.",
+        Usage(model="gpt-5-mini", input_tokens=19, output_tokens=5),
+    )
+    assert [each.created_at.minute for each in (asked, called, result, answer)] == [4, 5, 6, 6]
+
+
+async def test_what_a_log_of_llm_lacks_is_reported(tmp_path: Path) -> None:
+    path = exports.llm_threads(tmp_path / "logs.db")
     with closing(sqlite3.connect(path)) as database:
-        database.executescript("CREATE TABLE tool_calls (id INTEGER); INSERT INTO tool_calls VALUES (1), (2);")
+        database.executescript("DELETE FROM fragments; DELETE FROM attachments;")
+    async with connect("memory://") as store:
+        report = await imported(store, path)
+        assert [(each.where, each.what) for each in report.problems] == [
+            ("message 'b2:1'", "its fragment 7 is missing"),
+            ("attachment 'a1'", "a message names it, but it is missing"),
+        ]
+        assert (await texts(store, "llm-1"))[0] == ("user", " Who wrote it?")
+
+
+async def test_notes_of_claude_that_are_lost_are_counted(tmp_path: Path) -> None:
     given = exports.claude_conversation()
     given["chat_messages"][1]["content"].append({"type": "token_budget"})
     async with connect("memory://") as store:
-        assert [*(await imported(store, path)).losses] == ["row of the table 'tool_calls' of an old logs.db"]
         assert "block of the kind 'token_budget'" in (await imported(store, as_json([given])(tmp_path))).losses
 
 

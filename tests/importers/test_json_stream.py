@@ -96,3 +96,17 @@ def test_a_line_above_the_limit_is_skipped_whatever_its_end() -> None:
         found = [*json_stream.lines(io.BytesIO(end.join((b"1", b"2" * 500, b"3", b""))), most_bytes=100)]
         assert [(each.number, each.value) for each in found] == [(1, 1), (2, None), (3, 3)]
         assert found[1].problem == "the line is longer than 100 bytes"
+
+
+@pytest.mark.parametrize("most", [5, 12, 40, BLOCK])
+@pytest.mark.parametrize("length", [1, 4, 12, 39, BLOCK - 5, BLOCK + 5])
+def test_lines_are_cut_at_their_newlines_across_blocks(length: int, most: int) -> None:
+    """As `readline` with a limit would read them."""
+    texts = [b'"' + b"x" * length + b'"\n', b"1\n", b"\n", b'"' + b"y" * length + b'"\n', b"[2]"]
+    found = [*json_stream.lines(io.BytesIO(b"".join(texts)), most)]
+    whole = {number: each for number, each in enumerate(texts, 1) if each.strip()}
+    assert [each.number for each in found] == [*whole]
+    for each in found:
+        line = whole[each.number]
+        is_long = len(line) > most
+        assert (each.problem is not None, each.line) == (is_long, b"" if is_long else line)

@@ -15,7 +15,14 @@ from tests.importers.test_importers import imported
 from hansard import connect
 from hansard.importers import transcripts
 from hansard.importers.load import Owner
-from hansard.importers.transcripts import Transcript, has_lines, raw_lines, store_lines, transcript_line
+from hansard.importers.transcripts import (
+    Transcript,
+    has_lines,
+    raw_lines,
+    store_lines,
+    store_new_lines,
+    transcript_line,
+)
 from hansard.store import Store
 
 
@@ -143,6 +150,17 @@ async def test_two_who_store_lines_at_once_store_each_once() -> None:
         await store.create_conversation("c")
         await asyncio.gather(*(store_lines(store, "c", Transcript(lines[:size])) for size in (10, 20, 30, 50)))
         assert await restored(store, "c") == b"".join(b'{"n":%d}\n' % number for number in range(50))
+
+
+@pytest.mark.parametrize("owner", [None, "ann"])
+async def test_lines_of_a_new_conversation_that_another_one_stores_too(owner: str | None) -> None:
+    lines = [transcript_line(b'{"n":%d}\n' % number) for number in range(5)]
+    async with connect("memory://") as store:
+        await store.create_conversation("c", user_id=owner)
+        assert await store_new_lines(store, owner, "c", Transcript([])) == 0
+        assert await store_new_lines(store, owner, "c", Transcript(lines[:2])) == 2
+        assert await store_new_lines(store, owner, "c", Transcript(lines)) == 3
+        assert await restored(store, "c") == b"".join(b'{"n":%d}\n' % number for number in range(5))
 
 
 async def test_a_conversation_without_a_transcript_has_no_lines() -> None:

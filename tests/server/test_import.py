@@ -97,6 +97,7 @@ def test_what_is_unknown_or_damaged_is_refused_without_the_servers_paths(api: Se
         said = problem(upload(api, data, name), 400, "invalid")["detail"]
         assert words in said
         assert str(tmp_path) not in said
+        assert "--" not in said, "options of the command line"
     broken = exports.jsonl(tmp_path / "conversations.json", [{"id": "x", "mapping": 1}])
     said = problem(upload(api, broken, "conversations.json", source="chatgpt", strict="true"), 400, "invalid")["detail"]
     assert said.startswith("conversations.json, conversation 1")
@@ -196,8 +197,8 @@ def test_a_view_that_never_ends_is_stopped(api: Served, tmp_path: Path, monkeypa
     connection = sqlite3.connect(path)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
     connection.executescript(
-        f"""CREATE VIEW agent_messages AS SELECT count(*) AS id, 'a' AS session_id, '' AS message_data,
-        '' AS created_at FROM ({endless});"""
+        f"""CREATE TABLE responses (id, conversation_id, datetime_utc);
+        CREATE VIEW conversations AS SELECT count(*) AS id, 'Herons' AS name, '' AS model FROM ({endless});"""
     )
     connection.close()
     assert "cannot be read: interrupted" in problem(upload(api, path, "evil.db"), 400, "invalid")["detail"]

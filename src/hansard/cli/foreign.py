@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,14 @@ from hansard.errors import ValidationError
 
 if TYPE_CHECKING:
     from hansard.importers import Importer, ImportReport, ImportSource
-    from hansard.importers.load import Progress
+    from hansard.importers.importer import ForeignConversation
+    from hansard.importers.load import Owner, Progress
     from hansard.store import Store
 
+_REMEDY = (
+    ". Name its kind with --from, or say which field is which in JSON Lines or CSV: --from jsonl --map "
+    "role=author,content=body"
+)
 _SIGN = b'{"hansard":'
 _SHOWN = 5
 """Problems that are printed; JSON has more."""
@@ -48,7 +53,7 @@ def import_foreign(
     try:
         if fields is not None and importer not in ("jsonl", "csv"):
             raise ValidationError("--map is for plain rows: pass --from jsonl or --from csv with it")
-        found = importer_named(importer, parsed_map(fields)) if importer else importer_for(source)
+        found = importer_named(importer, parsed_map(fields)) if importer else importer_for(source, _REMEDY)
         report = asyncio.run(_import(source, found, context, agent=agent, dry=dry, strict=strict))
     finally:
         source.close()
@@ -63,23 +68,63 @@ async def _import(
     from hansard.importers import ImportReport, load
     from hansard.importers.load import Owner
 
-    report = ImportReport(importer.name)
-    with _progress(source, report, context) as progress:
-        conversations = importer.read(source, report)
-        first = list(islice(conversations, 1))
-        is_refused = not first or (strict and bool(report.problems))
-        # A dry run, or an import that stores nothing, must not create a store that is missing.
-        url = "memory://" if (dry or is_refused) and is_missing(context.url) else context.url
+    report, owner = ImportReport(importer.name), Owner(agent_id=agent)
+    with _progress(source, report, context) as progress, _closed_at_the_end(importer.read(source, report)) as found:
+        conversations: Iterable[ForeignConversation] = found
+        url = context.url
+        if is_missing(url):
+            # A dry run, or an import that stores nothing, must not create the store.
+            first = None if dry else await _first_accepted(conversations, report, context, owner, strict=strict)
+            conversations = conversations if first is None else chain((first,), conversations)
+            url = "memory://" if first is None else url
         async with connect(url) as store:
             return await load(
                 _view(store, context),
-                chain(first, conversations),
+                conversations,
                 report,
-                owner=Owner(agent_id=agent),
+                owner=owner,
                 dry_run=dry,
                 strict=strict,
                 progress=progress,
             )
+
+
+@contextmanager
+def _closed_at_the_end(conversations: Iterator[ForeignConversation]) -> Iterator[Iterator[ForeignConversation]]:
+    """Some keep temporary files until they are closed, also if an error ends the import before all is read."""
+    try:
+        yield conversations
+    finally:
+        if isinstance(conversations, Generator):
+            conversations.close()
+
+
+async def _first_accepted(
+    conversations: Iterable[ForeignConversation],
+    report: ImportReport,
+    context: Context,
+    owner: Owner,
+    *,
+    strict: bool,
+) -> ForeignConversation | None:
+    """Returns the first conversation that a store accepts; None if it refuses all, each of which is reported."""
+    from hansard import connect
+    from hansard.importers import ImportReport, load
+    from hansard.importers.report import ImportLoss
+
+    async with connect("memory://") as store:
+        for conversation in conversations:
+            tried = ImportReport(report.source, problems=[*report.problems] if strict else [])
+            # One with a writer can be read only once, and is checked by its own way into a store.
+            if conversation.writer is None or tried.problems:
+                await load(_view(store, context), [conversation], tried, owner=owner, strict=strict)
+            if conversation.writer is not None or tried.conversations:
+                return conversation
+            for problem in tried.problems:
+                report.complain(problem.where, problem.what)
+            for what, loss in tried.losses.items():
+                report.losses.setdefault(what, ImportLoss(0, loss.example)).count += loss.count
+    return None
 
 
 @contextmanager

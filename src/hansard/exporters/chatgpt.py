@@ -19,7 +19,8 @@ from hansard.model import Conversation, Message
 
 ROOT = "client-created-root"
 _ROLES = {"user": "user", "assistant": "assistant", "agent": "assistant", "system": "system", "developer": "system"}
-_KEPT = ("default_model_slug", "gizmo_id", "conversation_origin", "is_starred")
+_OURS = ("hidden", "finish", "channel", "tool", "rating", "rating_comment")
+"""Metadata of messages that have places of their own in ChatGPT's export."""
 
 Body = dict[str, Any]
 
@@ -53,7 +54,7 @@ async def _objects(
     conversations: AsyncIterator[ExportedConversation], report: ExportReport, archive: Archive | None
 ) -> AsyncIterator[Body]:
     async for each in conversations:
-        tree = _Tree(report, archive)
+        tree = _Tree(report, archive, keeps_metadata=_is_theirs(each.conversation))
         count = 0
         async for given in each.tree():
             tree.add(given)
@@ -66,7 +67,8 @@ async def _objects(
 
 
 def _conversation(given: Conversation, mapping: Body, current: str) -> Body:
-    return {
+    theirs = {name: value for name, value in given.metadata.items() if _is_theirs(given) and name != "imported_from"}
+    return theirs | {
         "id": given.id,
         "conversation_id": given.id,
         "title": given.title,
@@ -75,12 +77,18 @@ def _conversation(given: Conversation, mapping: Body, current: str) -> Body:
         "current_node": current,
         "is_archived": given.archived_at is not None,
         "mapping": mapping,
-    } | {name: given.metadata[name] for name in _KEPT if name in given.metadata}
+    }
+
+
+def _is_theirs(given: Conversation) -> bool:
+    """Whether metadata come from ChatGPT, and go back to it."""
+    return given.metadata.get("imported_from") == "chatgpt"
 
 
 class _Tree:
-    def __init__(self, report: ExportReport, archive: Archive | None) -> None:
+    def __init__(self, report: ExportReport, archive: Archive | None, *, keeps_metadata: bool) -> None:
         self._report = report
+        self._keeps_metadata = keeps_metadata
         self._archive = archive
         self.mapping: Body = {ROOT: _node(ROOT, None, None)}
         self._calls: dict[str, tuple[str, str]] = {}
@@ -93,7 +101,7 @@ class _Tree:
             id = given.message.id if number == len(bodies) else f"{given.message.id}.{number}"
             if call := body.pop("call", None):
                 self._calls[call] = (id, body["recipient"])
-            shared = _shared(given.message)
+            shared = _shared(given.message, keeps_metadata=self._keeps_metadata)
             shared["metadata"] |= body.pop("metadata", {})
             self.mapping[id] = _node(id, parent, shared | {"id": id} | body)
             self.mapping[parent]["children"].append(id)
@@ -135,6 +143,23 @@ class _Tree:
         content = {"content_type": "multimodal_text", "parts": pieces}
         return {"author": _author(role), "content": content, "metadata": {"attachments": attachments}}
 
+    def _result(self, part: parts.ToolResult, message: Message) -> Body:
+        """The texts and pictures of a result."""
+        said: list[str | parts.Media] = []
+        for each in parts.result_parts(part):
+            if isinstance(each, parts.Text):
+                said.append(each.text)
+            elif isinstance(each, parts.Media) and self._archive is not None:
+                said.append(each)
+            else:
+                self._report.lose("attachment: write it with --as chatgpt-zip", message.id)
+        body = self._said(said or [""], "tool", message)
+        if part.is_error and body["content"]["content_type"] == "text":
+            text = "\n".join(body["content"]["parts"])
+            named = (message.metadata or {}).get("error")
+            body["content"] = {"content_type": "system_error", "name": named, "text": text}
+        return body
+
     def _other(self, part: parts.AnyPart, message: Message) -> Body | None:
         match part:
             case parts.Reasoning():
@@ -147,7 +172,9 @@ class _Tree:
                 return {"author": author, "content": content, "recipient": part.name or "tool", "call": part.id}
             case parts.ToolResult():
                 name = part.name or self._calls.get(part.id, ("", None))[1] or (message.metadata or {}).get("tool")
-                return _text([parts.result_text(part)], "tool") | {"author": _author("tool", name)}
+                return self._result(part, message) | {"author": _author("tool", name)}
+            case parts.OtherPart(native=dict(native), origin="chatgpt"):
+                return {"author": _author(_ROLES.get(message.role, "tool")), "content": native}
             case parts.Media():
                 self._report.lose("attachment: write it with --as chatgpt-zip", message.id)
             case _:
@@ -167,10 +194,11 @@ def _node(id: str, parent: str | None, message: Body | None) -> Body:
     return {"id": id, "parent": parent, "children": [], "message": message}
 
 
-def _shared(message: Message) -> Body:
+def _shared(message: Message, *, keeps_metadata: bool) -> Body:
     """What all nodes of a message have."""
     ours = message.metadata or {}
-    theirs = {
+    kept = {name: value for name, value in ours.items() if keeps_metadata and name not in _OURS}
+    theirs = kept | {
         "model_slug": message.usage.model if message.usage else None,
         "is_visually_hidden_from_conversation": bool(ours.get("hidden")) or None,
         "citations": ours.get("citations"),

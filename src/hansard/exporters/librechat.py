@@ -150,7 +150,10 @@ class _Tree:
                 "children": [],
             }
             | ({"files": files} if files else {})
-            | ({} if is_user else {"model": model, "content": content})
+            | ({} if is_user else {"model": model})
+            # LibreChat passes over a message that has neither text nor content, and over all that follow it.
+            | ({"content": content} if not is_user or not texts else {})
+            | _feedback(last)
         )
 
     def _content(self, run: list[Message]) -> tuple[list[Body], list[Body]]:
@@ -182,6 +185,15 @@ class _Tree:
         id = self._archive.add(part) if self._archive is not None else None
         named = {"file_id": id, "filename": part.name, "type": part.media_type}
         return None if id is None else {name: value for name, value in named.items() if value is not None}
+
+
+def _feedback(message: Message) -> Body:
+    """What somebody thought of a message, in LibreChat's words for it."""
+    if not message.ratings or not message.ratings[0].value:
+        return {}
+    rating = message.ratings[0]
+    said = {"rating": "thumbsUp" if rating.value > 0 else "thumbsDown"}
+    return {"feedback": said | ({"text": rating.comment} if rating.comment else {})}
 
 
 def _continues(message: Message, after: Message) -> bool:

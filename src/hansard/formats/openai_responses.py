@@ -192,7 +192,7 @@ def read(content: Any, role: str) -> Reading:
 def _read_item(item: Any) -> Reading:
     if isinstance(item, dict):
         kind = item.get("type")
-        if "role" in item and kind in (None, "message"):
+        if ("role" in item and kind in (None, "message")) or kind == "agent_message":
             return _read_message(item)
         if kind in _OUTPUTS and isinstance(item.get("call_id"), str):
             return Reading([_read_output(item, kind)])
@@ -204,7 +204,7 @@ def _read_item(item: Any) -> Reading:
 
 
 def _read_message(item: dict[str, Any]) -> Reading:
-    role = item["role"] if isinstance(item["role"], str) else None
+    role = item["role"] if isinstance(item.get("role"), str) else None
     content = item.get("content")
     pieces = content if isinstance(content, list) else [content]
     return Reading([_read_piece(piece) for piece in pieces], role)

@@ -1,8 +1,8 @@
 """Google ADK: the database of `SqliteSessionService` or `DatabaseSessionService`, in SQLite or PostgreSQL.
 
 Events become messages of the format `adk`, and sessions go on under Hansard's session service, with their state and
-that of their app and user. Tables of the first generation keep parts of an event as Python pickles, which are not read:
-only content, author and time are taken from those.
+that of their app and user. Tables of the first generation keep the actions of an event as Python pickles, which are not
+read.
 """
 
 from __future__ import annotations
@@ -21,6 +21,15 @@ from hansard.model import NOT_YET, Message, Participant, Usage
 from hansard.store.records import Put
 
 _FIRST_GENERATION = ("id", "session_id", "author", "content")
+_COLUMNS = {
+    **{name: name for name in ("invocation_id", "author", "branch", "error_code", "error_message")},
+    **{name: name for name in ("content", "grounding_metadata", "custom_metadata", "usage_metadata")},
+    **{name: name for name in ("citation_metadata", "input_transcription", "output_transcription")},
+    **{name: name for name in ("partial", "turn_complete", "interrupted")},
+    "long_running_tool_ids_json": "long_running_tool_ids",
+}
+"""Columns of the first generation, and the fields of an event that they hold."""
+_FLAGS = ("partial", "turn_complete", "interrupted")
 _SESSIONS = "adk-sessions"
 _APP_STATE = "adk-app-state"
 _USER_STATE = "adk-user-state"
@@ -108,15 +117,25 @@ def _events(database: ForeignDatabase, place: Sequence[str], report: ImportRepor
 
 
 def _old_events(database: ForeignDatabase, place: Sequence[str], report: ImportReport) -> Iterator[Message]:
+    known = database.columns("events")
+    names = [name for name in _COLUMNS if name in known]
     query = (
-        "SELECT id, invocation_id, author, content, timestamp FROM events "
+        f"SELECT id, timestamp, {', '.join(names)} FROM events "
         "WHERE app_name = ? AND user_id = ? AND session_id = ? ORDER BY timestamp, id"
     )
-    for id, invocation, author, content, at in database.rows(query, *place):
-        event = {"id": id, "invocation_id": invocation, "author": author, "timestamp": _seconds(at)}
-        body = json_of(content)
+    for id, at, *values in database.rows(query, *place):
+        found = {_COLUMNS[name]: _decoded(name, value) for name, value in zip(names, values, strict=True)}
+        event = {name: value for name, value in found.items() if value is not None}
         report.lose("actions of an event, which are a Python pickle", f"session {place[2]!r}, event {id!r}")
-        yield _message(id, event | ({"content": body} if isinstance(body, dict) else {}), at)
+        yield _message(id, {"id": id, "timestamp": _seconds(at)} | event, at)
+
+
+def _decoded(name: str, value: Any) -> Any:
+    """A value of a column. Some are JSON."""
+    if name in _FLAGS:
+        return None if value is None else bool(value)
+    found = json_of(value)
+    return found if isinstance(found, dict | list) else value
 
 
 def _message(id: str, event: dict[str, Any], at: object) -> Message:

@@ -1,7 +1,8 @@
 """Chainlit: the database of its SQLAlchemy data layer, in SQLite or PostgreSQL.
 
 Steps of the types `user_message` and `assistant_message` are the conversation; a tool's step is a call and its result.
-Steps that only group others (`run`) say nothing. Elements are files in a storage of their own, and are reported.
+Steps that only group others (`run`) say nothing unless they have an output. Elements are files in a storage of their
+own: the message that they belong to keeps where they are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,23 @@ from hansard.importers.values import content_of, count, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _SAID = {"user_message": "user", "assistant_message": "assistant", "system_message": "system"}
-_STEP = ("id", "name", "type", "input", "output", "createdAt", "isError", "generation", "metadata")
+_NOTES = ("name", "language", "tags", "command", "modes", "start", "end")
+"""What else is known about a step."""
+_STEP = ("id", "type", "input", "output", "createdAt", "isError", "generation", "metadata", *_NOTES)
+_ELEMENT = (
+    "id",
+    "forId",
+    "type",
+    "name",
+    "mime",
+    "url",
+    "objectKey",
+    "chainlitKey",
+    "display",
+    "language",
+    "page",
+    "props",
+)
 
 
 class Chainlit:
@@ -33,7 +50,7 @@ class Chainlit:
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with source.tables() as database:
             assert database is not None
-            columns = ("id", "name", "createdAt", "userIdentifier", "metadata", "tags")
+            columns = ("id", "name", "createdAt", "userId", "userIdentifier", "metadata", "tags")
             for row in list(_rows(database, "threads", columns, '"createdAt", "id"')):
                 yield _thread(database, row, report)
 
@@ -51,42 +68,70 @@ def _rows(
 def _thread(database: ForeignDatabase, given: dict[str, Any], report: ImportReport) -> ForeignConversation:
     id = given["id"]
     steps = _rows(database, "steps", _STEP, '"createdAt", "id"', 'WHERE "threadId" = ?', id)
-    ratings = _ratings(database, id)
+    more = _ratings(database, id)
+    of_thread: list[dict[str, Any]] = []
+    for element in _rows(database, "elements", _ELEMENT, '"id"', 'WHERE "threadId" = ?', id):
+        report.lose("element, whose file is in another storage", text(element.get("name")) or str(element)[:120])
+        known = {name: value for name, value in element.items() if value is not None and name != "forId"}
+        place = more.setdefault(str(element["forId"]), {}) if element.get("forId") else {"elements": of_thread}
+        place.setdefault("elements", []).append(known)
     found = [
-        structs.replace(message, metadata=ratings[message.id]) if message.id in ratings else message
+        structs.replace(message, metadata=(message.metadata or {}) | more.pop(message.id))
+        if message.id in more
+        else message
         for step in steps
         for message in _messages(step, report)
     ]
+    for step in more:
+        report.lose("rating or element of a step that is no message", step)
     parents = [None, *(message.id for message in found)]
-    for element in _rows(database, "elements", ("name", "mime", "url"), '"id"', 'WHERE "threadId" = ?', id):
-        report.lose("element, whose file is in another storage", text(element.get("name")) or str(element)[:120])
     tags = json_of(given.get("tags"))
-    kept = {"tags": tags if isinstance(tags, list) else None, "chainlit": mapping(json_of(given.get("metadata")))}
+    kept = {
+        "tags": tags if isinstance(tags, list) else None,
+        "chainlit": mapping(json_of(given.get("metadata"))),
+        "elements": of_thread,
+    }
     return ForeignConversation(
         id=str(id),
         messages=[ForeignMessage(message, parent) for message, parent in zip(found, parents, strict=False)],
         title=text(given.get("name")) or None,
         created_at=time(given.get("createdAt")),
-        user_id=text(given.get("userIdentifier")) or None,
+        user_id=text(given.get("userIdentifier")) or _user(database, given.get("userId")),
         metadata={"imported_from": "chainlit"} | {name: value for name, value in kept.items() if value},
     )
 
 
 def _ratings(database: ForeignDatabase, thread_id: Any) -> dict[str, dict[str, Any]]:
     """What was thought of steps, by their ids."""
-    rows = _rows(database, "feedbacks", ("forId", "value", "comment"), '"id"', 'WHERE "threadId" = ?', thread_id)
-    found = {}
+    where = 'WHERE "forId" IN (SELECT "id" FROM steps WHERE "threadId" = ?)'
+    rows = _rows(database, "feedbacks", ("forId", "value", "comment"), '"id"', where, thread_id)
+    found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        rating = {"rating": 1 if count(row.get("value")) else -1, "rating_comment": text(row.get("comment"))}
+        rating = {"rating": 1 if row.get("value") else -1, "rating_comment": text(row.get("comment"))}
         found[str(row["forId"])] = {name: value for name, value in rating.items() if value}
     return found
+
+
+def _user(database: ForeignDatabase, id: object) -> str | None:
+    if id is None or "identifier" not in database.columns("users"):
+        return None
+    found = next(iter(_rows(database, "users", ("identifier",), '"id"', 'WHERE "id" = ?', id)), {})
+    return text(found.get("identifier")) or None
+
+
+def _metadata(step: dict[str, Any]) -> dict[str, Any] | None:
+    noted = {name: json_of(step[name]) or step[name] for name in _NOTES if step.get(name)}
+    failed = {"is_error": True} if step.get("isError") else {}
+    return mapping(json_of(step.get("metadata"))) | noted | failed or None
 
 
 def _messages(step: dict[str, Any], report: ImportReport) -> Iterator[Message]:
     kind, id = text(step.get("type")), str(step["id"])
     at = time(step.get("createdAt")) or NOT_YET
+    metadata = _metadata(step)
     if kind in _SAID:
-        yield Message(_SAID[kind], text(step.get("output")), id, created_at=at, usage=_usage(step))
+        said = text(step.get("output")) or text(step.get("input"))
+        yield Message(_SAID[kind], said, id, created_at=at, usage=_usage(step), metadata=metadata)
     elif kind == "tool":
         given = json_of(step.get("input"))
         name = text(step.get("name"))
@@ -97,8 +142,8 @@ def _messages(step: dict[str, Any], report: ImportReport) -> Iterator[Message]:
             id=id, output=text(step.get("output")), is_error=bool(step.get("isError")), name=name or None
         )
         content, format = content_of([result])
-        yield Message("tool", content, id, format=format, created_at=at)
-    elif kind != "run" and (text(step.get("output")) or text(step.get("input"))):
+        yield Message("tool", content, id, format=format, created_at=at, usage=_usage(step), metadata=metadata)
+    elif text(step.get("output")) or (kind != "run" and text(step.get("input"))):
         report.lose(f"step of the type {kind!r}", text(step.get("output"))[:120] or str(step)[:120])
 
 

@@ -16,6 +16,7 @@ from hansard.blocking import LoopThread
 from hansard.errors import Unsupported, ValidationError
 from hansard.urls import shown
 
+_decode = json.Decoder().decode
 _VALUE_BYTES = 256 << 20
 _STEPS = 100_000
 MOST_STEPS = 100_000
@@ -127,6 +128,6 @@ def json_of(value: object) -> Any:
     if not isinstance(value, str | bytes):
         return value
     try:
-        return json.decode(value)
+        return _decode(value)
     except (DecodeError, UnicodeDecodeError):
         return None

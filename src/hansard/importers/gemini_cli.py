@@ -1,19 +1,22 @@
 """Gemini CLI's sessions: `session-….jsonl`, or `session-….json` of older versions, or a folder of them.
 
 A session is a document with messages, or lines: a first one about the session, then a message each time one is added or
-changed, and `$set` for other fields. The last line of a message is the valid one. A message of Gemini holds its tool
-calls with their results; the results become a message of their own. Lines are kept, so that the file can be written
-again.
+changed, `$set` for other fields or for all messages, and `$rewindTo` where the user goes back to a message and takes
+another way. The last line of a message is the valid one. A message of Gemini holds its tool calls with their results;
+the results become a message of their own. A message that repeats them for the model is passed over. Lines are kept, so
+that the file can be written again.
+
+A subagent's file is in a folder with the id of its session. A session that is resumed leaves another file behind, in
+which nobody speaks: it is no session.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from hansard.formats import parts
+from hansard.formats import gemini, parts
 from hansard.importers import json_stream
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
@@ -23,8 +26,9 @@ from hansard.importers.transcripts import Transcript
 from hansard.importers.values import content_of, count, items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
-_FILE = re.compile(r"session-.*\.jsonl?$")
 _SPOKEN = ("user", "gemini")
+_CONTEXT = "<session_context>"
+"""How the message begins that Gemini CLI writes in the user's name."""
 
 
 class GeminiCli:
@@ -39,74 +43,147 @@ class GeminiCli:
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for name in _files(source):
-            if name.endswith(".json"):
-                for _, given in json_stream.array_objects(source, name, report, "session"):
-                    yield _conversation(name, given, items(given.get("messages")), None, report)
-            else:
-                yield _from_lines(source, name, report)
+            if not self.is_session(source.head(name)):
+                report.complain(name, "it is no session of Gemini CLI")
+                continue
+            for found in _sessions(source, name, report):
+                if any(not (each.message.metadata or {}).get("hidden") for each in found.messages):
+                    yield found
 
 
 def _files(source: ImportSource) -> list[str]:
-    return [name for name in source.names() if _FILE.search(PurePosixPath(name).name)]
+    return [*source.named(".jsonl"), *source.named(".json")]
+
+
+def _sessions(source: ImportSource, name: str, report: ImportReport) -> Iterator[ForeignConversation]:
+    if name.endswith(".jsonl"):
+        yield _from_lines(source, name, report)
+        return
+    for _, given in json_stream.array_objects(source, name, report, "session"):
+        history = _History()
+        for each in items(given.get("messages")):
+            history.add(mapping(each))
+        yield _conversation(name, given, history, None, report)
+
+
+class _History:
+    """The messages of a session, each with the one that it follows."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, dict[str, Any]] = {}
+        self.parents: dict[str, str | None] = {}
+        self.shown: list[str] = []
+        """What Gemini CLI shows: all messages but those that the user went back from."""
+
+    def add(self, given: dict[str, Any]) -> None:
+        id = text(given.get("id")) or f"message-{len(self.messages) + 1}"
+        if id not in self.messages:
+            self.parents[id] = self.shown[-1] if self.shown else None
+            self.shown.append(id)
+        self.messages[id] = given
+
+    def go_back(self, id: str) -> None:
+        """To before a message; to the beginning if there is no such message."""
+        self.shown = self.shown[: self.shown.index(id)] if id in self.shown else []
 
 
 def _from_lines(source: ImportSource, name: str, report: ImportReport) -> ForeignConversation:
     session: dict[str, Any] = {}
-    messages: dict[str, Any] = {}
-    file = TranscriptFile()
+    history, file = _History(), TranscriptFile()
     for _, line, entry in file.entries(source, name, report):
         file.keep(line)
         changed = mapping(entry.get("$set"))
         if changed:
             session |= changed
-            messages |= {text(each.get("id")): each for each in map(mapping, items(changed.get("messages")))}
+            for each in items(changed.get("messages")):
+                history.add(mapping(each))
+        elif "$rewindTo" in entry:
+            history.go_back(text(entry["$rewindTo"]))
         elif text(entry.get("id")):
-            messages[text(entry["id"])] = entry
+            history.add(entry)
         elif "sessionId" in entry:
             session |= entry
-    return _conversation(name, session, [*messages.values()], file.transcript(), report)
+    return _conversation(name, session, history, file.transcript(), report)
 
 
 def _conversation(
-    name: str, session: dict[str, Any], given: list[Any], transcript: Transcript | None, report: ImportReport
+    name: str, session: dict[str, Any], history: _History, transcript: Transcript | None, report: ImportReport
 ) -> ForeignConversation:
     found: list[ForeignMessage] = []
-    before: str | None = None
-    for each in map(mapping, given):
-        for message in _messages(each, report):
-            found.append(ForeignMessage(message, before))
-            before = message.id
+    last: dict[str | None, str | None] = {None: None}
+    """The last message that was made of each message of the session."""
+    answered = _answered(history)
+    for id, given in history.messages.items():
+        last[id] = last[history.parents[id]]
+        for message in _messages(id, given, answered, report):
+            found.append(ForeignMessage(message, last[id]))
+            last[id] = message.id
     models = [each.message.usage.model for each in found if each.message.usage and each.message.usage.model]
-    about: dict[str, Any] = {"imported_from": "gemini-cli", "transcript": name}
+    about: dict[str, Any] = {"imported_from": "gemini-cli", "transcript": name} | _relation(name, session)
     if models:
         about |= {"model": models[-1], "models": sorted(set(models))}
     return ForeignConversation(
         id=text(session.get("sessionId")) or PurePosixPath(name).stem,
         messages=found,
+        leaf=last[history.shown[-1]] if history.shown else None,
         title=text(session.get("summary")) or None,
         first_words=first_words(each.message.text for each in found if each.message.role == "user"),
         created_at=time(session.get("startTime")),
         agent_id="gemini-cli",
-        metadata=about | ({"is_subagent": True} if session.get("kind") == "subagent" else {}),
+        metadata=about,
         transcript=transcript,
     )
 
 
-def _messages(given: dict[str, Any], report: ImportReport) -> Iterator[Message]:
-    """A message, and another one with the results of its tools."""
-    id, kind = text(given.get("id")), text(given.get("type"))
+def _relation(name: str, session: dict[str, Any]) -> dict[str, Any]:
+    """The project's folder, where the session names it, and the session that a subagent works for."""
+    folder = next((each for each in items(session.get("directories")) if text(each)), None)
+    about = {"project": folder} if folder else {}
+    if session.get("kind") != "subagent":
+        return about
+    parent = PurePosixPath(name).parent.name
+    return about | {"is_subagent": True} | ({"session": parent} if parent not in ("", "chats") else {})
+
+
+def _answered(history: _History) -> set[str]:
+    """The calls whose results are with them."""
+    calls = (mapping(call) for given in history.messages.values() for call in items(given.get("toolCalls")))
+    return {text(call.get("id")) for call in calls if call.get("result") is not None}
+
+
+def _messages(id: str, given: dict[str, Any], answered: set[str], report: ImportReport) -> Iterator[Message]:
+    """A message, and another one with the results of its tools. None if it repeats results."""
+    kind = text(given.get("type"))
     calls = [mapping(call) for call in items(given.get("toolCalls"))]
     if kind not in _SPOKEN:
-        report.lose(f"note of the kind {kind!r}", str(given)[:120])
+        report.lose(f"note of the kind {kind!r}", (text(given.get("content")) or str(given))[:120])
         return
-    pieces = [*_thoughts(given), *_texts(given, report), *map(_call, calls)]
-    content, format = content_of(pieces or [parts.Text(text="")])
+    said = _pieces(given, answered)
+    late = [piece for piece in said if isinstance(piece, parts.ToolResult)]
+    pieces = [piece for piece in said if not isinstance(piece, parts.ToolResult)]
+    report.attachments += sum(isinstance(piece, parts.Media) and piece.data is not None for piece in pieces)
+    results = [*(_result(call) for call in calls if call.get("result") is not None), *late]
     at = time(given.get("timestamp")) or NOT_YET
-    role = "user" if kind == "user" else "assistant"
-    yield Message(role, content, id, format=format, created_at=at, usage=_usage(given) if role == "assistant" else None)
-    results = [_result(call) for call in calls if call.get("result") is not None]
+    if pieces or not _is_answer_of_tools(given):
+        content, format = content_of(pieces or [parts.Text(text="")])
+        role = "user" if kind == "user" else "assistant"
+        yield Message(
+            role,
+            content,
+            id,
+            format=format,
+            created_at=at,
+            usage=_usage(given) if role == "assistant" else None,
+            metadata={"hidden": True} if isinstance(content, str) and content.startswith(_CONTEXT) else None,
+        )
     if results:
-        yield Message("tool", [parts.to_json(each) for each in results], f"{id}.1", format=parts.FORMAT, created_at=at)
+        content = [parts.to_json(each) for each in results]
+        yield Message("tool", content, f"{id}.1", format=parts.FORMAT, created_at=at)
+
+
+def _is_answer_of_tools(given: dict[str, Any]) -> bool:
+    content = items(given.get("content"))
+    return bool(content) and all("functionResponse" in mapping(piece) for piece in content)
 
 
 def _thoughts(given: dict[str, Any]) -> list[parts.AnyPart]:
@@ -117,17 +194,27 @@ def _thoughts(given: dict[str, Any]) -> list[parts.AnyPart]:
     return [parts.Reasoning(text="\n\n".join(found))] if found else []
 
 
-def _texts(given: dict[str, Any], report: ImportReport) -> Iterator[parts.AnyPart]:
+def _pieces(given: dict[str, Any], answered: set[str]) -> list[parts.AnyPart]:
+    """Reasoning, content and calls, each once: a session that is resumed has its messages written again, with all in
+    the content."""
+    thoughts = _thoughts(given)
+    calls = [_call(mapping(call)) for call in items(given.get("toolCalls"))]
+    known = {call.id for call in calls}
     content = given.get("content")
-    for piece in [content] if isinstance(content, str) else items(content):
-        words = piece if isinstance(piece, str) else text(mapping(piece).get("text"))
-        if words:
-            yield parts.Text(text=words)
-        elif piece:
-            report.lose("part of a message", str(piece)[:120])
+    said: list[parts.AnyPart] = []
+    for piece in gemini.read([content] if isinstance(content, str) else items(content), "user").parts:
+        is_repeated = (
+            (isinstance(piece, parts.Text) and not piece.text)
+            or (isinstance(piece, parts.Reasoning) and bool(thoughts))
+            or (isinstance(piece, parts.ToolCall) and piece.id in known)
+            or (isinstance(piece, parts.ToolResult) and piece.id in answered)
+        )
+        if not is_repeated:
+            said.append(piece)
+    return [*thoughts, *said, *calls]
 
 
-def _call(call: dict[str, Any]) -> parts.AnyPart:
+def _call(call: dict[str, Any]) -> parts.ToolCall:
     return parts.ToolCall(id=text(call.get("id")), name=text(call.get("name")), arguments=call.get("args") or {})
 
 

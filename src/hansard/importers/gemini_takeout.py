@@ -12,18 +12,21 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from hansard.formats import parts
 from hansard.importers import activity_page, json_stream
+from hansard.importers.attachments import AttachedFiles
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.row_sorter import RowSorter
 from hansard.importers.source import ImportSource
-from hansard.importers.values import items, mapping, text, time
+from hansard.importers.values import content_of, items, mapping, text, time
 from hansard.model import Message
 
 _GAP = 30 * 60
 """Seconds without a prompt that end a conversation."""
 _SIGN = re.compile(rb'"header"\s*:\s*"[^"]*(Gemini|Bard)[^"]*"')
 _PROMPTED = "Prompted "
+_OTHER_ACTIVITY = ("Used ", "Gave feedback", "Created Gemini Canvas", "Selected preferred draft", "Viewed ", "Visited ")
 _PAGE_HEAD = 1 << 20
 """Bytes of a page that are looked at: it begins with a long style sheet."""
 _TITLE_WORDS = 12
@@ -43,11 +46,11 @@ class GeminiTakeout:
                     at = time(given.get("time"))
                     if at is None:
                         report.complain(where, "it has no time")
-                    elif text(given.get("title")):
+                    elif _is_prompt(text(given.get("title")), where, report):
                         sorter.add("", given, at.timestamp())
             for name in _pages(source):
                 _sort_in_page(sorter, source, name, report)
-            yield from _conversations(sorter, report)
+            yield from _conversations(sorter, AttachedFiles(source, report), report)
 
 
 def _files(source: ImportSource) -> list[str]:
@@ -70,14 +73,22 @@ def _sort_in_page(sorter: RowSorter, source: ImportSource, name: str, report: Im
             where = f"{name}, record {number}"
             if record.at is None:
                 report.complain(where, "its time is not English: ask Takeout for JSON, or set the account to English")
-            elif record.title:
+            elif _is_prompt(record.title, where, report):
                 if record.zone is not None:
                     report.lose("time zone that is not known: the time was taken as UTC", f"{where}: {record.zone}")
                 given = {"title": record.title, "time": record.at.isoformat(), "answer": record.answer}
                 sorter.add("", given, record.at.timestamp())
 
 
-def _conversations(sorter: RowSorter, report: ImportReport) -> Iterator[ForeignConversation]:
+def _is_prompt(title: str, where: str, report: ImportReport) -> bool:
+    """Only English titles tell prompts from other activity: any other title is taken as a prompt."""
+    if not title or title.startswith(_OTHER_ACTIVITY):
+        report.lose("activity that is no prompt", f"{where}: {title[:120]}")
+        return False
+    return True
+
+
+def _conversations(sorter: RowSorter, files: AttachedFiles, report: ImportReport) -> Iterator[ForeignConversation]:
     found: list[ForeignMessage] = []
     ids: set[str] = set()
     last = 0.0
@@ -90,7 +101,7 @@ def _conversations(sorter: RowSorter, report: ImportReport) -> Iterator[ForeignC
         if id in ids:
             continue  # the JSON and the page of one Takeout hold the same activity
         ids.add(id)
-        for message in _messages(id, given, report):
+        for message in _messages(id, given, files, report):
             found.append(ForeignMessage(message, found[-1].message.id if found else None))
     if found:
         yield _conversation(found)
@@ -104,12 +115,18 @@ def _id(given: dict[str, Any]) -> str:
     return hashlib.sha256(f"{int(at.timestamp())} {words}".encode()).hexdigest()[:24]
 
 
-def _messages(id: str, given: dict[str, Any], report: ImportReport) -> Iterator[Message]:
+def _messages(id: str, given: dict[str, Any], files: AttachedFiles, report: ImportReport) -> Iterator[Message]:
     at = time(given.get("time"))
     assert at is not None
-    for file in items(given.get("attachedFiles")):
-        report.lose("file that Takeout only names", str(file)[:120])
-    yield Message("user", text(given["title"]).removeprefix(_PROMPTED), f"{id}-prompt", created_at=at)
+    asked: list[parts.AnyPart] = [parts.Text(text=text(given["title"]).removeprefix(_PROMPTED))]
+    for file in [*items(given.get("attachedFiles")), *filter(None, [given.get("imageFile")])]:
+        path = files.find(text(file))
+        if path is None:
+            report.lose("file that Takeout only names", str(file)[:120])
+        elif (part := files.part(path, text(file))) is not None:
+            asked.append(part)
+    content, format = content_of(asked)
+    yield Message("user", content, f"{id}-prompt", format=format, created_at=at)
     html = [text(mapping(each).get("html")) for each in items(given.get("safeHtmlItem"))]
     answer = text(given.get("answer")) or "\n\n".join(map(activity_page.plain_text, html))
     if answer.strip():

@@ -58,6 +58,8 @@ class ForeignConversation(Struct, frozen=True, kw_only=True):
     """Records of the conversation, for an adapter that continues it. Those that exist already stay as they are."""
     user_records: list[Put] = []
     """The same, of the conversation's owner."""
+    is_parsed: bool = False
+    """Whether contents and metadata of all messages are values decoded from JSON, which nothing else refers to."""
     writer: ForeignConversationWriter | None = None
     """Stores the conversation instead of `messages`, where it is more than messages."""
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
-from itertools import chain
+from io import BytesIO
 from typing import IO, Any, cast
 
 from msgspec import DecodeError, Struct, json
@@ -18,6 +17,7 @@ from msgspec import DecodeError, Struct, json
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 
+_decode = json.Decoder().decode
 BLOCK = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
@@ -63,18 +63,44 @@ def _most_bytes(file: IO[bytes]) -> int:
 def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False) -> Iterator[Element]:
     """The values of JSON Lines. Empty lines are skipped, or have the value None if `blank` is true."""
     most_bytes = most_bytes or _most_bytes(file)
-    first, file = _first_line(file, most_bytes)
-    others = iter(partial(file.readline, most_bytes), b"")
-    for number, line in enumerate(chain((first,) if first else (), others), 1):
-        if not line.endswith(b"\n") and len(line) >= most_bytes:
+    for number, line in enumerate(_split_lines(*_first_line(file, most_bytes), most_bytes), 1):
+        if len(line) >= most_bytes and not line.endswith(b"\n"):
             yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
-            # After the report: who only looks at the first line does not wait for its end.
-            while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
-                pass
         elif line.strip():
             yield _element(number, line, line)
         elif blank:
             yield Element(number, line=line)
+
+
+def _split_lines(first: bytes, file: IO[bytes], most_bytes: int) -> Iterator[bytes]:
+    """Yields the first line and those after it, each with its newline; of one that is too long, its first bytes."""
+    held: list[bytes] = []
+    """The pieces of a line that has not ended."""
+    size = 0
+    block = first
+    while block:
+        if end := block.rfind(b"\n") + 1:
+            for line in BytesIO(b"".join((*held, block[:end]))).readlines():
+                yield line if len(line) <= most_bytes else line[:most_bytes]
+            held, size = [], 0
+        held.append(block[end:])
+        size += len(block) - end
+        if size < most_bytes:
+            block = file.read(BLOCK)
+        else:
+            yield b"".join(held)[:most_bytes]
+            held, size = [], 0
+            block = _after_newline(file)
+    if rest := b"".join(held):
+        yield rest
+
+
+def _after_newline(file: IO[bytes]) -> bytes:
+    """Skips the rest of a line, and returns some of what follows it."""
+    while block := file.read(BLOCK):
+        if end := block.find(b"\n") + 1:
+            return block[end:] or file.read(BLOCK)
+    return b""
 
 
 def _first_line(file: IO[bytes], most_bytes: int) -> tuple[bytes, IO[bytes]]:
@@ -103,6 +129,10 @@ class _CarriageReturns:
         self._file = file
         self._block = block.replace(b"\r", b"\n")
         self._at = 0
+
+    def read(self, size: int) -> bytes:
+        rest, self._block, self._at = self._block[self._at :], b"", 0
+        return rest or self._file.read(size).replace(b"\r", b"\n")
 
     def readline(self, size: int) -> bytes:
         pieces: list[bytes] = []
@@ -142,7 +172,7 @@ def _element(number: int, text: bytes | None, line: bytes = b"") -> Element:
     if text is None:
         return Element(number, problem="it is too large to be read")
     try:
-        return Element(number, json.decode(text.removeprefix(BOM)), line=line)
+        return Element(number, _decode(text.removeprefix(BOM)), None, line)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Element(number, problem=f"it is not JSON: {error}", line=line)
 

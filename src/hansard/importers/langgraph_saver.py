@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hansard.errors import Unsupported
+from hansard.errors import Unsupported, ValidationError
 from hansard.importers.database import ForeignDatabase, json_of
 from hansard.importers.importer import ForeignConversation
 from hansard.importers.report import ImportReport
@@ -76,7 +76,7 @@ class _SqliteSaver:
         for *place, kind, body, metadata in self._database.rows(
             f"{query} WHERE thread_id = ? ORDER BY checkpoint_id", thread_id
         ):
-            checkpoint = self._serde.loads_typed((kind, body))
+            checkpoint = _loaded(self._serde, kind, body)
             yield _Checkpoint(place, checkpoint, mapping(json_of(metadata)), self._writes(thread_id, place))
 
     def _writes(self, thread_id: str, place: Sequence[Any]) -> list[tuple[str, str, str, Any]]:
@@ -85,9 +85,7 @@ class _SqliteSaver:
             "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx"
         )
         found = self._database.rows(query, thread_id, *place[:2])
-        return [
-            (task, path, channel, self._serde.loads_typed((kind, body))) for task, path, channel, kind, body in found
-        ]
+        return [(task, path, channel, _loaded(self._serde, kind, body)) for task, path, channel, kind, body in found]
 
 
 class _PostgresSaver:
@@ -116,7 +114,7 @@ class _PostgresSaver:
         )
         versions = _json_text(checkpoint.get("channel_versions"))
         found = self._database.rows(query, versions, thread_id, namespace)
-        return {channel: self._serde.loads_typed((kind, body)) for channel, kind, body in found if kind != "empty"}
+        return {channel: _loaded(self._serde, kind, body) for channel, kind, body in found if kind != "empty"}
 
     def _writes(self, thread_id: str, place: Sequence[Any]) -> list[tuple[str, str, str, Any]]:
         query = (
@@ -124,9 +122,18 @@ class _PostgresSaver:
             "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx"
         )
         found = self._database.rows(query, thread_id, *place[:2])
-        return [
-            (task, path, channel, self._serde.loads_typed((kind, body))) for task, path, channel, kind, body in found
-        ]
+        return [(task, path, channel, _loaded(self._serde, kind, body)) for task, path, channel, kind, body in found]
+
+
+def _loaded(serde: Any, kind: Any, body: Any) -> Any:
+    """A value of a checkpoint. What wrote it may have encrypted it, or be damaged: the thread cannot be stored then."""
+    if isinstance(kind, str) and "+" in kind:
+        cipher = kind.partition("+")[2]
+        raise ValidationError(f"its checkpoints are encrypted ({cipher}): store them without, then import them")
+    try:
+        return serde.loads_typed((kind, body))
+    except Exception as error:
+        raise ValidationError(f"a value of the kind {kind!r} cannot be read: {error}") from error
 
 
 def _saver(database: ForeignDatabase, serde: Any) -> _SqliteSaver | _PostgresSaver:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from math import isfinite
 from typing import Any, cast
 
@@ -18,12 +19,16 @@ from msgspec import Struct, structs
 
 from hansard.contract.backend import Indexed
 from hansard.errors import Conflict, QuotaExceeded, ValidationError
+from hansard.executor import run_in_thread
+from hansard.importers.garbage import rare_collections
 from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
 from hansard.importers.report import ImportReport
-from hansard.importers.transcripts import store_lines
+from hansard.importers.transcripts import store_lines, store_new_lines
 from hansard.importers.values import text
 from hansard.model import MAIN, Conversation, Message, Rating
 from hansard.store import Store
+from hansard.store.append import MANY
+from hansard.store.drafts import LONG, Drafts, make_drafts
 
 BATCH = 1_000
 """Messages of one append."""
@@ -58,13 +63,13 @@ async def load(
     progress: Progress | None = None,
 ) -> ImportReport:
     """Stores the conversations and returns the report. `dry_run` only counts. `strict` raises the first problem."""
-    with _indexing(store, is_needed=not dry_run):
+    with rare_collections(), _indexing(store, is_needed=not dry_run):
         async with aclosing(_groups(conversations, 1 if strict else _GROUP)) as groups:
             async for group in groups:
                 if strict:
                     _refuse_problems(report)
                 # At once: the storage commits them together.
-                ways = (_load_one(_Loading(store, each, report, owner), dry_run=dry_run) for each in group)
+                ways = (_load_one(_Loading(store, *each, report, owner), dry_run=dry_run) for each in group)
                 failed = [each for each in await asyncio.gather(*ways, return_exceptions=True) if each is not None]
                 if failed:
                     raise failed[0]
@@ -104,9 +109,9 @@ async def _index(store: Store) -> None:
         await cast(Indexed, store.backend).catch_up()
 
 
-async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[list[ForeignConversation]]:
-    """Conversations to store at once: different ones, and few enough messages to hold."""
-    group: dict[str, ForeignConversation] = {}
+async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[list[tuple[ForeignConversation, int]]]:
+    """Conversations to store at once, with their sizes: different ones, and few enough messages to hold."""
+    group: dict[str, tuple[ForeignConversation, int]] = {}
     messages = characters = 0
     async with aclosing(_each(conversations)) as each:
         async for conversation in each:
@@ -116,7 +121,7 @@ async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[lis
             if group and (is_full or conversation.id in group):
                 yield [*group.values()]
                 group, messages, characters = {}, 0, 0
-            group[conversation.id] = conversation
+            group[conversation.id] = conversation, size
             messages, characters = messages + count, characters + size
             if conversation.writer is not None:
                 # It reads on from its source, which the importer closes when it goes on.
@@ -132,16 +137,26 @@ def _size(conversation: ForeignConversation) -> int:
     transcript = conversation.transcript
     messages = conversation.messages
     # Most bytes of a transcript are its messages.
-    size = transcript.size if transcript is not None else sum([_characters(one.message.content) for one in messages])
-    return size + sum([_characters(record.value) for record in records])
+    size = transcript.size if transcript is not None else _characters([one.message.content for one in messages])
+    return size + _characters([record.value for record in records])
 
 
 def _characters(content: Any) -> int:
-    """About how long a content is."""
-    if isinstance(content, str | bytes):
+    """About how long a content is, however deep: a store refuses what is too deep, by its conversation."""
+    if type(content) is str:
         return len(content)
-    parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    return sum(map(_characters, parts))
+    characters = 0
+    waiting = [content]
+    while waiting:
+        part = waiting.pop()
+        kind = type(part)
+        if kind is str or kind is bytes:
+            characters += len(part)
+        elif kind is dict:
+            waiting += part.values()
+        elif kind is list:
+            waiting += part
+    return characters
 
 
 async def _each(conversations: Conversations) -> AsyncGenerator[ForeignConversation]:
@@ -156,9 +171,10 @@ async def _each(conversations: Conversations) -> AsyncGenerator[ForeignConversat
 class _Loading:
     """One conversation on its way into a store."""
 
-    def __init__(self, store: Store, given: ForeignConversation, report: ImportReport, owner: Owner) -> None:
+    def __init__(self, store: Store, given: ForeignConversation, size: int, report: ImportReport, owner: Owner) -> None:
         self._store = store
         self._given = given
+        self._size = size
         self._report = report
         self._owner = owner
         self._messages = _ordered(given, report)
@@ -210,12 +226,17 @@ class _Loading:
         self._note(stored)
         if stored:
             await self._activate()
-            if found is not None:
-                await self._describe(found)
         await self._put_records()
+        lines = 0
         if self._given.transcript is not None:
-            lines = await store_lines(self._store, self._given.id, self._given.transcript)
+            store = self._store
+            if self._is_created:
+                lines = await store_new_lines(store, self._user_id, self._given.id, self._given.transcript)
+            else:
+                lines = await store_lines(store, self._given.id, self._given.transcript)
             self._report.lines += lines
+        if found is not None and (stored or lines):
+            await self._describe(found)
 
     async def _run_writer(self, writer: ForeignConversationWriter, found: Conversation | None) -> None:
         self._is_new = found is None
@@ -298,18 +319,28 @@ class _Loading:
         for start in range(0, len(messages), BATCH):
             batch = messages[start : start + BATCH]
             try:
-                appended = await self._store.append(self._given.id, batch, branch=branch, create=False, split=True)
+                drafts = await self._drafts(batch)
+                appended = await self._store.append(self._given.id, drafts, branch=branch, create=False, split=True)
                 self._count_stored(appended.stored)
             except Conflict:
                 await self._append_what_was_not_deleted(batch, branch)
         self._tips.pop(after or "", None)
         self._tips[messages[-1].id] = branch
-        self._branch_of.update((message.id, branch) for message in messages)
+        self._branch_of.update(dict.fromkeys([message.id for message in messages], branch))
+
+    async def _drafts(self, messages: list[Message]) -> Drafts | list[Message]:
+        """The messages, checked and encoded where that is less work than the Store has with messages of any origin."""
+        if not self._given.is_parsed:
+            return messages
+        limits = self._store.limits
+        if len(messages) > MANY or self._size > LONG:
+            return await run_in_thread(partial(make_drafts, messages, limits, are_parsed=True))
+        return make_drafts(messages, limits, are_parsed=True)
 
     def _rated(self, message: Message) -> Message:
         """Returns a message with what somebody thought of it in the foreign program."""
         given = (message.metadata or {})["rating"]
-        value = _THUMBS.get(given, given) if isinstance(given, str) else given
+        value = _rating_in(given) if isinstance(given, str) else given
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             self._report.lose("rating that is no number", f"message {message.id!r}: {given!r}"[:120])
             return message
@@ -382,7 +413,8 @@ class _Loading:
         """Metadata of the foreign program follow it, as the model in use. A title that was given here stays."""
         given = self._given
         changed = {name: value for name, value in given.metadata.items() if found.metadata.get(name) != value}
-        title = given.title if found.title in (None, given.first_words) and given.title != found.title else None
+        best = given.title or given.first_words
+        title = best if found.title in (None, given.first_words) and best != found.title else None
         if changed:
             await self._store.update_conversation(given.id, metadata=changed)
         if title:
@@ -404,6 +436,14 @@ class _Loading:
         return None if conversation is None else conversation.branch
 
 
+def _rating_in(text: str) -> float | None:
+    """A thumb, or a number as a table has it; None for anything else."""
+    try:
+        return _THUMBS[text] if text in _THUMBS else float(text)
+    except ValueError:
+        return None
+
+
 def _earlier(time: datetime | None, now: datetime) -> datetime | None:
     """A clock that was ahead must not keep a conversation out."""
     return time if time is None or time <= now else now
@@ -411,11 +451,12 @@ def _earlier(time: datetime | None, now: datetime) -> datetime | None:
 
 def _ordered(given: ForeignConversation, report: ImportReport) -> dict[str, ForeignMessage]:
     """The messages by id, parents before children. Missing parents, cycles and repeated ids are reported."""
-    if (chain := _chain(given.messages)) is not None:
+    messages = given.messages if all(each.message.id for each in given.messages) else _named(given.messages)
+    if (chain := _chain(messages)) is not None:
         return chain
     where = f"conversation {given.id!r}"
     by_id: dict[str, ForeignMessage] = {}
-    for each in given.messages:
+    for each in messages:
         if each.message.id in by_id:
             report.complain(where, f"message {each.message.id!r} is there twice: the first one was taken")
         else:
@@ -425,6 +466,18 @@ def _ordered(given: ForeignConversation, report: ImportReport) -> dict[str, Fore
             report.complain(where, f"message {id!r} follows {each.parent!r}, which is missing: it begins a branch")
             by_id[id] = ForeignMessage(each.message, None)
     return _sorted_by_parent(by_id, where, report)
+
+
+def _named(messages: list[ForeignMessage]) -> list[ForeignMessage]:
+    """Messages without an id are named by their place, so that the next import finds them."""
+    found = []
+    before = None
+    for number, each in enumerate(messages, 1):
+        id = each.message.id or f"message-{number}"
+        parent = each.parent if each.parent != "" else before
+        found.append(ForeignMessage(structs.replace(each.message, id=id), parent))
+        before = before if each.message.id else id
+    return found
 
 
 def _chain(messages: list[ForeignMessage]) -> dict[str, ForeignMessage] | None:

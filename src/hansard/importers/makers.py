@@ -13,7 +13,7 @@ from hansard.importers.importer import ForeignConversation
 from hansard.importers.plain_files import chained, is_one_of, objects
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.values import items, mapping, text, time
+from hansard.importers.values import items, mapping, role_of, text, time
 from hansard.model import NOT_YET, Message
 
 
@@ -61,7 +61,7 @@ def _place(given: dict[str, Any]) -> float:
 
 def _message(given: dict[str, Any], number: int) -> Message:
     return Message(
-        text(given.get("role")) or "user",
+        role_of(given.get("role")),
         given.get("content", ""),
         text(_field(given, "messageId")) or str(number),
         created_at=time(_field(given, "createdAt")) or NOT_YET,

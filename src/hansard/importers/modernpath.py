@@ -14,7 +14,7 @@ from hansard.importers.plain_files import chained, is_one_of, objects
 from hansard.importers.report import ImportReport
 from hansard.importers.row_sorter import RowSorter
 from hansard.importers.source import ImportSource
-from hansard.importers.values import items, mapping, text, time
+from hansard.importers.values import items, mapping, number, role_of, text, time
 from hansard.model import NOT_YET, Message, Source
 
 
@@ -73,7 +73,7 @@ def _conversation(id: str, given: dict[str, Any], rows: list[dict[str, Any]]) ->
 def _message(row: dict[str, Any]) -> Message:
     sources = [mapping(each) for each in items(row.get("sources"))]
     return Message(
-        text(row.get("role")) or "user",
+        role_of(row.get("role")),
         row.get("content", ""),
         text(row.get("messageId")),
         created_at=time(row.get("timestamp")) or NOT_YET,
@@ -83,7 +83,7 @@ def _message(row: dict[str, Any]) -> Message:
                 text(each.get("documentId")) or None,
                 text(each.get("documentName")) or None,
                 text(each.get("chunk")) or None,
-                float(score) if isinstance(score := each.get("score"), int | float) else None,
+                number(each.get("score")),
             )
             for each in sources
         ),

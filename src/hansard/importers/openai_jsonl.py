@@ -1,7 +1,8 @@
 """Training files: OpenAI's fine-tuning JSONL (`{"messages": […]}`) and ShareGPT (`{"conversations": […]}`).
 
 A line is a conversation; its other fields become metadata. A line without an id is named by the hash of its messages:
-importing the same file again finds what is stored.
+importing the same file again finds what is stored. A line of a preference file has two answers to the same messages:
+they are branches, rated 1 and -1, and lines with the same messages are one conversation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import IO, Any
 
-from msgspec import DecodeError, json
+from msgspec import DecodeError, json, structs
 from msgspec.structs import force_setattr
 
 from hansard.formats import parts
@@ -20,10 +21,11 @@ from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.json_stream import Element
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.values import items, mapping, text
+from hansard.importers.values import items, mapping, role_of, text
 from hansard.model import Message
 
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+_ANSWERS = {"preferred_output": 1, "non_preferred_output": -1}
 _TOOLS = {"function_call": "assistant", "observation": "tool", "tool": "tool"}
 
 
@@ -32,17 +34,41 @@ class OpenAiJsonl:
     title = "OpenAI fine-tuning JSONL: {'messages': [...]} a line"
 
     def recognises(self, source: ImportSource) -> bool:
-        return _first_has(source, "messages")
+        return _first_has(source, "messages") or _first_has(source, "preferred_output")
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         for where, given in _objects(source, report):
-            messages = [mapping(each) for each in items(given.get("messages"))]
-            if not messages or not all(text(each.get("role")) for each in messages):
+            asked = mapping(given.get("input"))
+            messages = items(given.get("messages")) or items(asked.get("messages"))
+            if not messages or not all(text(mapping(each).get("role")) for each in messages):
                 report.complain(where, "it has no 'messages' with roles")
-                continue
-            made = [Message(each["role"], each, "", format="openai.chat") for each in messages]
-            kept = _others(given, "messages", "id") | {"imported_from": self.name}
-            yield _chained(made, messages, text(given.get("id")), kept)
+            elif "messages" not in given:
+                kept = _others(asked, "messages") | _others(given, "input", *_ANSWERS, "id")
+                yield _preference(messages, given, kept | {"imported_from": self.name})
+            else:
+                kept = _others(given, "messages", "id") | {"imported_from": self.name}
+                yield _chained([_spoken(each) for each in messages], messages, _id(given), kept, is_parsed=True)
+
+
+def _spoken(given: dict[str, Any], **more: Any) -> Message:
+    return Message(role_of(given.get("role"), "assistant"), given, "", format="openai.chat", **more)
+
+
+def _preference(messages: list[Any], given: dict[str, Any], metadata: dict[str, Any]) -> ForeignConversation:
+    """Messages, and two answers that follow them. An answer is named by its hash: other lines may have it too."""
+    asked = _chained([_spoken(each) for each in messages], messages, _id(given), metadata, is_parsed=True)
+    found: dict[str, ForeignMessage] = {}
+    preferred: str | None = None
+    for name, rating in _ANSWERS.items():
+        parent = asked.messages[-1].message.id
+        answers = [mapping(each) for each in items(given.get(name))]
+        for place, each in enumerate(answers, 1):
+            id = hashlib.sha256(f"{parent} ".encode() + json.encode(each, order="sorted")).hexdigest()[:24]
+            rated = {"rating": rating} if place == len(answers) else None
+            found.setdefault(id, ForeignMessage(structs.replace(_spoken(each, metadata=rated), id=id), parent))
+            parent = id
+        preferred = preferred or parent
+    return structs.replace(asked, messages=[*asked.messages, *found.values()], leaf=preferred)
 
 
 class ShareGpt:
@@ -62,7 +88,7 @@ class ShareGpt:
             made = [*_messages(turns)]
             if system := text(given.get("system")):
                 made.insert(0, Message("system", system, ""))
-            yield _chained(made, turns, text(given.get("id")), kept | _tools(given.get("tools")))
+            yield _chained(made, turns, _id(given), kept | _tools(given.get("tools")))
 
 
 def _messages(turns: list[dict[str, Any]]) -> Iterator[Message]:
@@ -78,7 +104,11 @@ def _messages(turns: list[dict[str, Any]]) -> Iterator[Message]:
             result = parts.ToolResult(id=waiting.pop(0), output=turn.get("value", ""))
             yield Message("tool", [parts.to_json(result)], "", format=parts.FORMAT, metadata=kept)
         else:
-            yield Message(_role(turn), turn.get("value", ""), "", metadata=kept)
+            speaker = text(turn.get("from")).lower()
+            role = _SPEAKERS.get(speaker) or _TOOLS.get(speaker)
+            unknown = {"from": turn["from"]} if role is None and turn.get("from") else {}
+            said = "" if turn.get("value") is None else turn["value"]
+            yield Message(role or role_of(speaker, "assistant"), said, "", metadata=(kept or {}) | unknown or None)
 
 
 def _others(given: dict[str, Any], *used: str) -> dict[str, Any]:
@@ -110,9 +140,9 @@ def _tools(given: object) -> dict[str, Any]:
     return {"tools": found} if isinstance(found, list) and found else {}
 
 
-def _role(turn: dict[str, Any]) -> str:
-    speaker = text(turn.get("from")).lower()
-    return _SPEAKERS.get(speaker) or _TOOLS.get(speaker) or "assistant"
+def _id(given: dict[str, Any]) -> str:
+    id = given.get("id")
+    return str(id) if type(id) is int else text(id)
 
 
 def _first_has(source: ImportSource, field: str) -> bool:
@@ -135,7 +165,9 @@ def _objects(source: ImportSource, report: ImportReport) -> Iterator[tuple[str, 
             yield from json_stream.objects(_elements(name, file), f"{name}, conversation", report)
 
 
-def _chained(messages: list[Message], given: list[Any], id: str, metadata: dict[str, Any]) -> ForeignConversation:
+def _chained(
+    messages: list[Message], given: list[Any], id: str, metadata: dict[str, Any], *, is_parsed: bool = False
+) -> ForeignConversation:
     name = id or hashlib.sha256(json.encode(given, order="sorted")).hexdigest()[:24]
     found: list[ForeignMessage] = []
     before: str | None = None
@@ -144,4 +176,4 @@ def _chained(messages: list[Message], given: list[Any], id: str, metadata: dict[
         force_setattr(message, "id", id)  # it was made just now, for this conversation
         found.append(ForeignMessage(message, before))
         before = id
-    return ForeignConversation(id=name, messages=found, metadata=metadata)
+    return ForeignConversation(id=name, messages=found, metadata=metadata, is_parsed=is_parsed)

@@ -22,6 +22,7 @@ from hansard.model import NOT_YET, Message, Usage
 
 _PASSED_OVER = ("step-start", "step-finish", "snapshot", "patch", "agent", "compaction", "retry")
 """Parts about an agent's work that say nothing."""
+_SESSION_COLUMNS = ("id", "title", "directory", "parent_id", "version", "time_created", "time_archived")
 
 
 class Opencode:
@@ -118,7 +119,7 @@ def _database(
     database: ForeignDatabase, report: ImportReport, since: int = 0, *, only_finished: bool = False
 ) -> Iterator[ForeignConversation]:
     columns = database.columns("session")
-    about = [each for each in ("id", "title", "directory", "time_created", "time_archived") if each in columns]
+    about = [each for each in _SESSION_COLUMNS if each in columns]
     changed = _changed(database, since) if since else None
     for row in list(database.rows(f"SELECT {', '.join(about)} FROM session ORDER BY id")):
         given = dict(zip(about, row, strict=True))
@@ -126,19 +127,25 @@ def _database(
             continue
         time_of = {"created": given.get("time_created"), "archived": given.get("time_archived")}
         messages = []
-        query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY id"
-        for id, data in list(database.rows(query, given["id"])):
-            pieces = database.rows("SELECT id, data FROM part WHERE message_id = ? ORDER BY id", id)
-            found = [{"id": part_id} | mapping(json_of(body)) for part_id, body in pieces]
-            info = {"id": id} | mapping(json_of(data))
+        query = "SELECT id, data FROM message WHERE session_id = ?"
+        infos = [{"id": id} | mapping(json_of(data)) for id, data in database.rows(query, given["id"])]
+        for info in sorted(infos, key=_order):
             if only_finished and not _is_finished(info):
                 break
+            pieces = database.rows("SELECT id, data FROM part WHERE message_id = ? ORDER BY id", info["id"])
+            found = [{"id": part_id} | mapping(json_of(body)) for part_id, body in pieces]
             messages.append({"info": info, "parts": found})
-        yield _conversation(given | {"time": time_of}, messages, report)
+        yield _conversation(given | {"time": time_of, "parentID": given.get("parent_id")}, messages, report)
+
+
+def _order(info: dict[str, Any]) -> tuple[float, str]:
+    """By time first: the ids count milliseconds, and begin again every 795 days."""
+    created = mapping(info.get("time")).get("created")
+    return float(created) if isinstance(created, int | float) else 0.0, text(info.get("id"))
 
 
 def _conversation(session: dict[str, Any], given: list[Any], report: ImportReport) -> ForeignConversation:
-    ordered = sorted(map(mapping, given), key=lambda each: text(mapping(each.get("info")).get("id")))
+    ordered = sorted(map(mapping, given), key=lambda each: _order(mapping(each.get("info"))))
     found: list[ForeignMessage] = []
     before: str | None = None
     for each in ordered:
@@ -149,11 +156,15 @@ def _conversation(session: dict[str, Any], given: list[Any], report: ImportRepor
     used = [each.message.usage for each in found if each.message.usage is not None]
     models = [usage.model for usage in used if usage.model]
     cost = round(sum(usage.cost for usage in used), 6)
+    parent = text(session.get("parentID"))
     about = {
         "project": text(session.get("directory")),
+        "version": text(session.get("version")),
         "model": models[-1] if models else "",
+        "models": sorted(set(models)),
         "cost": cost,
-        "parent": text(session.get("parentID")),
+        "session": parent,
+        "is_subagent": bool(parent),
     }
     return ForeignConversation(
         id=text(session.get("id")),
@@ -182,6 +193,7 @@ def _messages(info: dict[str, Any], given: list[Any], report: ImportReport) -> I
         cached_tokens=count(mapping(tokens.get("cache")).get("read")),
         cost=float(cost) if isinstance(cost, int | float) else 0.0,
     )
+    answer = max((number for number, (side, _) in enumerate(groups, 1) if side == "assistant"), default=0)
     for number, (side, pieces) in enumerate(groups, 1):
         content, format = content_of(pieces)
         is_last = number == len(groups)
@@ -192,7 +204,7 @@ def _messages(info: dict[str, Any], given: list[Any], report: ImportReport) -> I
             format=format,
             created_at=time(mapping(info.get("time")).get("created")) or NOT_YET,
             status="interrupted" if is_last and info.get("error") else "complete",
-            usage=usage if is_last and role == "assistant" else None,
+            usage=usage if number == answer and role == "assistant" else None,
         )
 
 

@@ -93,18 +93,15 @@ def parsed_map(fields: str | None) -> dict[str, str]:
     return {name.strip(): field.strip() for name, _, field in pairs}
 
 
-def importer_for(source: ImportSource) -> Importer:
-    """The importer that recognises the source."""
+def importer_for(source: ImportSource, remedy: str = "") -> Importer:
+    """The importer that recognises the source. `remedy` ends the error if none does."""
     for importer in importers():
         if importer.recognises(source):
             return importer
     if why := _unreadable(source):
         raise ValidationError(f"{source.path} {why}")
     known = ", ".join(importer.name for importer in importers())
-    raise ValidationError(
-        f"{source.path} is of no known kind: it is not a Hansard export, and none of {known}. Name its kind with "
-        "--from, or say which field is which in JSON Lines or CSV: --from jsonl --map role=author,content=body"
-    )
+    raise ValidationError(f"{source.path} is of no known kind: it is not a Hansard export, and none of {known}{remedy}")
 
 
 def _unreadable(source: ImportSource) -> str | None:

@@ -44,11 +44,11 @@ class ImportReport(Struct):
     def conversations(self) -> int:
         return self.new + self.grown + self.unchanged
 
-    def lose(self, what: str, example: str) -> None:
+    def lose(self, what: str, example: str, times: int = 1) -> None:
         if (loss := self.losses.get(what)) is not None:
-            loss.count += 1
+            loss.count += times
         else:
-            self.losses[what] = ImportLoss(1, example)
+            self.losses[what] = ImportLoss(times, example)
 
     def complain(self, where: str, what: str) -> None:
         if len(self.problems) < _MOST_PROBLEMS:

@@ -1,4 +1,7 @@
-"""Rows of a file sorted into conversations, in bounded memory: by a temporary database, which is removed afterwards."""
+"""Rows of a file sorted into conversations, in bounded memory: by a temporary database, which is removed afterwards.
+
+Rows of one conversation mostly follow each other. Such a run is one row of the database, a JSON array.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,13 @@ from msgspec import json
 
 _TABLE = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
-CREATE TABLE rows (number INTEGER PRIMARY KEY, conversation TEXT NOT NULL, place REAL NOT NULL, row BLOB NOT NULL);
+CREATE TABLE runs (number INTEGER PRIMARY KEY, conversation TEXT NOT NULL, place REAL NOT NULL, rows BLOB NOT NULL);
 """
-_INDEX = "CREATE INDEX IF NOT EXISTS by_conversation ON rows (conversation, place, number)"
+_INDEX = "CREATE INDEX IF NOT EXISTS by_conversation ON runs (conversation, place, number)"
 _BATCH = 1_000
+"""Rows that are held until they are written."""
+_LONGEST_RUN = 1 << 16
+"""Bytes after which a run ends."""
 
 
 class RowSorter:
@@ -25,7 +31,11 @@ class RowSorter:
         self._connection = sqlite3.connect(f"{self._folder.name}/rows.db", isolation_level=None)
         self._connection.executescript(_TABLE)
         self._connection.execute("BEGIN")
-        self._waiting: list[tuple[str, float, bytes]] = []
+        self._waiting: list[tuple[str, float, list[bytes]]] = []
+        self._held = 0
+        self._last: tuple[str, float] | None = None
+        """The conversation and place of the last run, while it may grow."""
+        self._room = 0
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -37,19 +47,29 @@ class RowSorter:
 
     def add_encoded(self, conversation: str, row: bytes, place: float = 0.0) -> None:
         """The same for a row that is JSON already."""
-        self._waiting.append((conversation, place, row))
-        if len(self._waiting) >= _BATCH:
+        self._room -= len(row)
+        if self._last == (conversation, place) and self._room > 0:
+            self._waiting[-1][2].append(row)
+        else:
+            self._waiting.append((conversation, place, [row]))
+            self._last, self._room = (conversation, place), _LONGEST_RUN - len(row)
+        self._held += 1
+        if self._held >= _BATCH:
             self._write()
 
     def _write(self) -> None:
-        self._connection.executemany("INSERT INTO rows (conversation, place, row) VALUES (?, ?, ?)", self._waiting)
+        self._connection.executemany(
+            "INSERT INTO runs (conversation, place, rows) VALUES (?, ?, ?)",
+            [(conversation, place, b"[%b]" % b",".join(rows)) for conversation, place, rows in self._waiting],
+        )
         self._waiting.clear()
+        self._last, self._held = None, 0
 
     def conversations(self) -> Iterator[tuple[str, list[Any]]]:
         """Each conversation with its rows, in the order of ids."""
         self._write()
         self._connection.execute(_INDEX)
-        for (id,) in self._connection.execute("SELECT DISTINCT conversation FROM rows ORDER BY conversation"):
+        for (id,) in self._connection.execute("SELECT DISTINCT conversation FROM runs ORDER BY conversation"):
             yield id, [row for _, row in self._rows(id)]
 
     def places(self, conversation: str) -> Iterator[tuple[float, Any]]:
@@ -59,5 +79,6 @@ class RowSorter:
         return self._rows(conversation)
 
     def _rows(self, id: str) -> Iterator[tuple[float, Any]]:
-        query = "SELECT place, row FROM rows WHERE conversation = ? ORDER BY place, number"
-        return ((place, json.decode(row)) for place, row in self._connection.execute(query, (id,)))
+        query = "SELECT place, rows FROM runs WHERE conversation = ? ORDER BY place, number"
+        found = self._connection.execute(query, (id,))
+        return ((place, row) for place, rows in found for row in json.decode(rows))

@@ -18,33 +18,42 @@ class SessionRow(Struct, frozen=True):
     body: Any
     """The message as an object; anything else is reported."""
     created_at: object = None
+    problem: str = "its message is not a JSON object"
+    """What is wrong with a row whose body is none."""
 
 
 def sessions(
-    rows: Iterator[SessionRow], message: Callable[[SessionRow], Message], report: ImportReport, name: str
+    rows: Iterator[SessionRow],
+    message: Callable[[SessionRow], Message],
+    report: ImportReport,
+    name: str,
+    *,
+    is_parsed: bool = False,
 ) -> Iterator[ForeignConversation]:
-    """Rows in the order of sessions, one conversation each."""
+    """Rows in the order of sessions, one conversation each. `is_parsed`: as in `ForeignConversation`."""
     session: str | None = None
     found: list[ForeignMessage] = []
     for row in rows:
         if session is not None and row.session != session:
-            yield _conversation(session, found, name)
+            if found:
+                yield _conversation(session, found, name, is_parsed=is_parsed)
             found = []
         session = row.session
         if not isinstance(row.body, dict):
-            report.complain(f"session {session!r}, row {row.id}", "its message is not a JSON object")
+            report.complain(f"session {session!r}, row {row.id}", row.problem)
             continue
         before = found[-1].message.id if found else None
         found.append(ForeignMessage(message(row), before))
-    if session is not None:
-        yield _conversation(session, found, name)
+    if session is not None and found:
+        yield _conversation(session, found, name, is_parsed=is_parsed)
 
 
-def _conversation(session: str, messages: list[ForeignMessage], name: str) -> ForeignConversation:
+def _conversation(session: str, messages: list[ForeignMessage], name: str, *, is_parsed: bool) -> ForeignConversation:
     first = messages[0].message.created_at if messages else NOT_YET
     return ForeignConversation(
         id=session,
         messages=messages,
         created_at=None if first is NOT_YET else first,
         metadata={"imported_from": name},
+        is_parsed=is_parsed,
     )

@@ -280,17 +280,17 @@ class _Watched:
         self.element_bytes = element_bytes
 
     def read(self, size: int = -1) -> bytes:
-        return self._report(self._file.read(size))
+        block = self._file.read(size)
+        self._moved(len(block))
+        return block
 
     def readline(self, size: int = -1) -> bytes:
-        return self._report(self._file.readline(size))
+        line = self._file.readline(size)
+        self._moved(len(line))
+        return line
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.readline, b"")
-
-    def _report(self, block: bytes) -> bytes:
-        self._moved(len(block))
-        return block
 
 
 class _Bounded:

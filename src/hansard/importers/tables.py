@@ -22,7 +22,7 @@ from hansard.importers.json_stream import BOM
 from hansard.importers.report import ImportReport
 from hansard.importers.row_sorter import RowSorter
 from hansard.importers.source import ImportSource
-from hansard.importers.values import time
+from hansard.importers.values import role_of, time
 from hansard.model import NOT_YET, Message
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -36,7 +36,6 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "title": ("title",),
 }
 """What each field of a message is called in rows, the most usual name first."""
-_ROLES = {"human": "user", "ai": "assistant", "bot": "assistant", "model": "assistant", "gpt": "assistant"}
 _LONGEST_FIELD = 64 << 20
 _KNOWN = 1_000
 """Sets of fields that are remembered."""
@@ -81,10 +80,12 @@ class Table:
                 continue
             fields = self._fields(row)
             if "role" in fields and "content" in fields:
+                if self.name == "csv" and None in (row[fields["role"]], row[fields["content"]]):
+                    report.complain(f"{name}, row {number}", "it has fewer fields than the header")
+                    continue
                 field = fields.get("conversation")
-                sorter.add_encoded(
-                    str((row[field] if field else None) or stem), line.removeprefix(BOM) or json.encode(row)
-                )
+                id = str((row[field] if field else None) or stem)
+                sorter.add_encoded(id, line.removeprefix(BOM) or json.encode(row))
             else:
                 missing = "content" if "role" in fields else "role"
                 what = f"it has no {missing}: its fields are {', '.join(row)}. Say which with --map"
@@ -93,11 +94,11 @@ class Table:
     def _rows(self, file: IO[bytes]) -> Iterator[tuple[dict[str, Any] | str, bytes]]:
         """Each row, or what is wrong with it, and its JSON where the file has it."""
         if self.name == "csv":
-            yield from ((row, b"") for row in _csv_rows(file))
-            return
-        for element in json_stream.lines(file):
-            is_row = isinstance(element.value, dict)
-            yield (element.value if is_row else element.problem or "it is not an object"), element.line
+            return ((row, b"") for row in csv_rows(file))
+        return (
+            (each.value if type(each.value) is dict else each.problem or "it is not an object", each.line)
+            for each in json_stream.lines(file)
+        )
 
     def _conversation(self, id: str, rows: list[dict[str, Any]]) -> ForeignConversation:
         messages: list[ForeignMessage] = []
@@ -116,6 +117,7 @@ class Table:
             created_at=time(_value(rows[0], fields[0], "time")),
             user_id=_text(_value(rows[0], fields[0], "user")),
             metadata={"imported_from": self.name},
+            is_parsed=True,
         )
 
     def _fields(self, row: Mapping[str, Any]) -> dict[str, str]:
@@ -134,11 +136,15 @@ class Table:
 
 def _message(row: Mapping[str, Any], fields: Mapping[str, str], place: int) -> Message:
     """`fields`: as `_fields` returns them."""
-    role = str(row[fields["role"]]).strip().lower()
-    used = fields.values()
-    others = {name: value for name, value in row.items() if name not in used and value not in (None, "")}
+    role = role_of(row[fields["role"]], "")
+    used = {*fields.values()}
+    others: dict[str, Any] | None = None
+    if not (role and used.issuperset(row)):
+        # A role that no store has is kept with the other fields.
+        kept = used if role else used - {fields["role"]}
+        others = {name: value for name, value in row.items() if name not in kept and value not in (None, "")}
     return Message(
-        _ROLES.get(role, role),
+        role or "user",
         row[fields["content"]],
         str(_value(row, fields, "id") or place),
         created_at=time(_value(row, fields, "time")) or NOT_YET,
@@ -150,13 +156,23 @@ def _value(row: Mapping[str, Any], fields: Mapping[str, str], name: str) -> Any:
     return row[fields[name]] if name in fields else None
 
 
-def _csv_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
+def csv_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
+    """The rows of a table with a header, or what is wrong with one."""
     csv.field_size_limit(_LONGEST_FIELD)
     text = io.TextIOWrapper(io.BufferedReader(_Readable(file)), "utf-8-sig", errors="replace", newline="")
+    rows = csv.reader(text)
     try:
-        for row in csv.DictReader(text, restkey="more"):
-            is_damaged = any(isinstance(value, str) and "\ufffd" in value for value in row.values())
-            yield "it is not UTF-8: convert the file first" if is_damaged else row
+        header = next(rows, [])
+        for row in rows:
+            if not row:
+                continue  # an empty line
+            if "\ufffd" in "".join(row):
+                yield "it is not UTF-8: convert the file first"
+            elif len(row) == len(header):
+                yield dict(zip(header, row, strict=True))
+            else:
+                named: dict[str, Any] = dict(zip(header, row, strict=False)) | dict.fromkeys(header[len(row) :])
+                yield named | ({"more": row[len(header) :]} if len(row) > len(header) else {})
     except csv.Error as error:
         yield f"the rest of the file is not CSV: {error}"
 

@@ -29,8 +29,12 @@ class SessionState(Struct, frozen=True, omit_defaults=True):
     """The nearest message above each of the newest lines that are no messages."""
     last: str | None = None
     """The last message."""
+    turns: tuple[str | None, ...] = ()
+    """The message before each of the newest turns."""
     answered: str | None = None
     """The last answer."""
+    responses: dict[str, tuple[str, ...]] = {}
+    """The messages of the newest responses, which may get more."""
     metadata: dict[str, Any] = {}
     titles: dict[str, str] = {}
     models: tuple[str, ...] = ()

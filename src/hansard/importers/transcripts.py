@@ -56,6 +56,9 @@ class _Chunk(Struct, frozen=True, array_like=True):
     ends_with_newline: bool = True
 
 
+_NO_LINES = _Chunk([], b"")
+
+
 def transcript_line(line: bytes, message: Message | None = None) -> TranscriptLine:
     """A line as it is stored. `message` is the message that it holds, whole or in one of its fields."""
     line = line.removesuffix(b"\n")
@@ -74,7 +77,7 @@ def _native(message: Message) -> bytes:
 
 async def store_lines(store: Store, conversation_id: str, transcript: Transcript) -> int:
     """Adds the lines that are not stored yet to a conversation, and returns how many those were."""
-    view = await _owners_view(store, conversation_id)
+    view = await owners_view(store, conversation_id)
     for attempt in range(_ATTEMPTS):
         try:
             return await _add(view, conversation_id, transcript)
@@ -85,12 +88,25 @@ async def store_lines(store: Store, conversation_id: str, transcript: Transcript
     return 0
 
 
+async def store_new_lines(store: Store, owner: str | None, conversation_id: str, transcript: Transcript) -> int:
+    """The same for a conversation that this caller has just created, for this owner: it has no lines yet."""
+    if not transcript.lines:
+        return 0
+    view = store if owner is None or store.user_id is not None else store.user(owner)
+    try:
+        await _write(view, conversation_id, None, _NO_LINES, transcript.lines, transcript.ends_with_newline)
+    except Conflict:
+        # Somebody else stores the same transcript.
+        return await store_lines(store, conversation_id, transcript)
+    return len(transcript.lines)
+
+
 async def append_lines(store: Store, conversation_id: str, transcript: Transcript, *, after: int) -> bool:
     """Adds lines after the first `after` ones of a transcript, without reading those.
 
     Returns False, and adds nothing, if there are not exactly as many.
     """
-    view = await _owners_view(store, conversation_id)
+    view = await owners_view(store, conversation_id)
     last, chunk = await _last_chunk(view, conversation_id)
     if _count(last, chunk) != after or not chunk.ends_with_newline:
         return False
@@ -101,7 +117,7 @@ async def append_lines(store: Store, conversation_id: str, transcript: Transcrip
 
 async def raw_lines(store: Store, conversation_id: str) -> AsyncIterator[bytes]:
     """The lines of a transcript as they were in the file, each with its newline. None for other conversations."""
-    view = await _owners_view(store, conversation_id)
+    view = await owners_view(store, conversation_id)
     natives: dict[str, bytes] | None = None
     held: bytes | None = None
     ends_with_newline = True
@@ -122,16 +138,16 @@ async def raw_lines(store: Store, conversation_id: str) -> AsyncIterator[bytes]:
 
 async def has_lines(store: Store, conversation_id: str) -> bool:
     """Whether the lines of a transcript are stored for a conversation."""
-    view = await _owners_view(store, conversation_id)
+    view = await owners_view(store, conversation_id)
     return bool((await view.records.scan((NAMESPACE, conversation_id), exact=True, limit=1)).items)
 
 
 async def line_count(store: Store, conversation_id: str) -> int:
     """How many lines of a transcript are stored."""
-    return _count(*await _last_chunk(await _owners_view(store, conversation_id), conversation_id))
+    return _count(*await _last_chunk(await owners_view(store, conversation_id), conversation_id))
 
 
-async def _owners_view(store: Store, conversation_id: str) -> Store:
+async def owners_view(store: Store, conversation_id: str) -> Store:
     """The records of a transcript are its owner's, whoever stored them."""
     conversation = await store.get_conversation(conversation_id)
     if conversation is None:
@@ -180,7 +196,7 @@ async def _add(view: Store, conversation_id: str, transcript: Transcript) -> int
 async def _last_chunk(view: Store, conversation_id: str) -> tuple[Record | None, _Chunk]:
     page = await view.records.scan((NAMESPACE, conversation_id), exact=True, order="desc", limit=1)
     last = page.items[0] if page.items else None
-    return last, _decoded(last) if last is not None else _Chunk([], b"")
+    return last, _decoded(last) if last is not None else _NO_LINES
 
 
 def _count(last: Record | None, chunk: _Chunk) -> int:
@@ -242,7 +258,9 @@ __all__ = [
     "append_lines",
     "has_lines",
     "line_count",
+    "owners_view",
     "raw_lines",
     "store_lines",
+    "store_new_lines",
     "transcript_line",
 ]

@@ -5,12 +5,22 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from hansard.formats import parts
+from hansard.model import ROLES
 
 _MILLISECONDS = 10**11
 """Above this a number of seconds would be in the year 5138: it is milliseconds."""
+_MOST = 1 << 62
+_ROLES = {
+    **dict.fromkeys(("human", "prompter", "user_message", "humanmessagechunk"), "user"),
+    **dict.fromkeys(("ai", "bot", "model", "gpt", "chatgpt", "aimessagechunk", "function_call"), "assistant"),
+    **dict.fromkeys(("function", "observation", "toolmessagechunk", "functionmessagechunk"), "tool"),
+    "systemmessagechunk": "system",
+}
+"""What other programs call roles."""
 
 
 def text(value: object) -> str:
@@ -25,8 +35,27 @@ def items(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def role_of(value: object, otherwise: str = "user") -> str:
+    """A role by one of its names; another one for what no store has."""
+    if type(value) is str and value in ROLES:
+        return value
+    name = text(value).strip().lower()
+    name = _ROLES.get(name, name)
+    return name if name in ROLES else otherwise
+
+
 def count(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
+    """A number of tokens: not negative, and of a size that every storage has room for."""
+    return value if type(value) is int and 0 <= value < _MOST else 0
+
+
+def number(value: object) -> float | None:
+    """None for anything else than a finite number."""
+    try:
+        found = float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
+    return found if found is not None and isfinite(found) else None
 
 
 def time(value: object) -> datetime | None:

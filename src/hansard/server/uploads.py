@@ -27,6 +27,7 @@ from hansard.server.problems import HttpError
 from hansard.server.request import Request
 
 T = TypeVar("T")
+_REMEDY = ". Say what kind it is (source); of JSON Lines or CSV, also which field is which (map)"
 _DONE = object()
 _LEAST_RATE = 10_000
 """Bytes that an upload must send in a second, on average, after its first `body_seconds`."""
@@ -110,7 +111,7 @@ def _opened(path: Path, element_bytes: int) -> ImportSource:
 def _importer(source: ImportSource, query: ImportFileQuery) -> Importer:
     if query.map is not None and query.source not in ("jsonl", "csv"):
         raise ValidationError("map is for plain rows: pass source=jsonl or source=csv with it")
-    return importer_named(query.source, parsed_map(query.map)) if query.source else importer_for(source)
+    return importer_named(query.source, parsed_map(query.map)) if query.source else importer_for(source, _REMEDY)
 
 
 async def _on_thread(found: Iterator[T], thread: ThreadPoolExecutor) -> AsyncGenerator[T]:
