@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
-from tests.collector.agent_files import SESSION, append, claude_entry, claude_file, claude_lines, side_line, text_of
+from tests.collector.agent_files import (
+    SESSION,
+    append,
+    claude_entry,
+    claude_file,
+    claude_lines,
+    gemini_begin,
+    gemini_file,
+    gemini_message,
+    side_line,
+    text_of,
+)
 
 from hansard import sync
 from hansard.errors import NotFound, ValidationError
@@ -73,6 +84,14 @@ def test_once_stores_what_is_new(shell: Shell, home: Path) -> None:
     assert len(texts(shell)) == 6
     assert SESSION in shell("search", "message 5").out
     assert "there are claude-code" in shell.fails(ValidationError.exit_code, "collect", "--once", "--agent", "nobody")
+
+
+def test_what_is_not_kept_is_said(shell: Shell, home: Path) -> None:
+    spoken = gemini_message("g1", "user", "Hello")
+    gemini_file(home).write_bytes(gemini_begin() + spoken + gemini_message("i1", "info", "Update available"))
+    said = shell("collect", "--once").err
+    assert "not kept: note of the kind 'info', 1 time" in said
+    assert "Update available" in said
 
 
 def test_lines_are_stored_as_they_are_written(shell: Shell, home: Path) -> None:

@@ -112,7 +112,7 @@ class OpencodeDatabase:
         self._db.executescript(
             """
             PRAGMA journal_mode = WAL;
-            CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, directory TEXT, title TEXT, time_created INT,
+            CREATE TABLE session (id TEXT PRIMARY KEY, parent_id TEXT, directory TEXT, title TEXT, time_created INT,
                 time_updated INT);
             CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INT, time_updated INT, data TEXT);
             CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INT,
@@ -125,17 +125,21 @@ class OpencodeDatabase:
         self._clock += 1_000
         return self._clock
 
-    def session(self, id: str) -> None:
+    def session(self, id: str, parent: str | None = None) -> None:
         now = self._tick()
-        self._db.execute("INSERT INTO session VALUES (?, 'p', '/projects/birds', 'Herons', ?, ?)", (id, now, now))
+        row = (id, parent, "/projects/birds", "Herons", now, now)
+        self._db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def message(self, session: str, id: str, role: str, text: str, *, completed: bool = True) -> None:
         now = self._tick()
         times = {"created": now} | ({"completed": now} if completed and role == "assistant" else {})
         data = json.dumps({"role": role, "time": times, "modelID": "open-test"})
         self._db.execute("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?)", (id, session, now, now, data))
-        part = json.dumps({"type": "text", "text": text})
-        row = (f"prt_{id}", id, session, now, now, part)
+        self.part(session, id, f"prt_{id}", {"type": "text", "text": text})
+
+    def part(self, session: str, message: str, id: str, part: dict[str, Any]) -> None:
+        now = self._tick()
+        row = (id, message, session, now, now, json.dumps(part))
         self._db.execute("INSERT OR REPLACE INTO part VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def close(self) -> None:

@@ -27,9 +27,10 @@ from hansard import connect
 from hansard.collector import Collector, coding_agents
 from hansard.collector import collector as collector_module
 from hansard.collector.resume import resumption
+from hansard.collector.session_files import store_file
 from hansard.errors import ConversationNotFound, NotFound, ValidationError
 from hansard.importers.source import ImportSource
-from hansard.importers.transcripts import raw_lines
+from hansard.importers.transcripts import Transcript, raw_lines, store_lines, transcript_line
 from hansard.store import Store
 
 
@@ -350,6 +351,34 @@ async def test_a_deleted_transcript_is_written_again(tmp_path: Path) -> None:
         collector = await started(store, tmp_path)
         await collector.scan()  # a restored file is nothing new
         assert collector.report.messages == 0
+
+
+@pytest.mark.parametrize("name", ["{}/keys", "{}/home/.claude/projects/../../keys"])
+async def test_nothing_is_written_outside_of_the_folders_of_the_agent(tmp_path: Path, name: str) -> None:
+    home, target = tmp_path / "home", name.format(tmp_path)
+    lines = Transcript([transcript_line(b"not a transcript")])
+    async with connect("memory://") as store:
+        for id in ("by-transcript", "../../../by-id", "by-file"):
+            await store.append_message(id, "user", "x")
+            about = {"imported_from": "claude-code", "project": "/p"}
+            await store.update_conversation(id, metadata=about | ({"transcript": target} if "trans" in id else {}))
+            if id != "by-file":
+                await store_lines(store, id, lines)
+        claude_file(home)
+        known = home / ".claude" / "projects" / "-p" / "by-file.jsonl"
+        known.parent.mkdir()
+        known.write_text("")
+        (tmp_path / "other").write_text("x")
+        await store_file(store, "by-file", tmp_path / "other")
+        (tmp_path / "other").unlink()
+        for id in ("by-transcript", "../../../by-id", "by-file"):
+            with pytest.raises(ValidationError, match="in no folder of claude-code"):
+                await resumption(store, id, {"HOME": str(home)})
+        await store.append_message("--yolo", "user", "x")
+        await store.update_conversation("--yolo", metadata={"imported_from": "claude-code"})
+        with pytest.raises(ValidationError, match="would be an option"):
+            await resumption(store, "--yolo", {"HOME": str(home)})
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [known]
 
 
 async def test_what_cannot_be_resumed_says_why(tmp_path: Path) -> None:

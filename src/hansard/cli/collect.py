@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -88,6 +89,8 @@ async def _follow(collector: Collector) -> None:
     folders = ", ".join(map(str, collector.folders())) or "no folder yet: no coding agent has written here"
     output.print_note(f"collecting from {folders}")
     scanned = -_SCAN
+    told: set[str] = set()
+    """What was said not to be kept: a file that is read again has it again."""
     async for paths in changes(collector.folders):
         try:
             if paths is None or time.monotonic() - scanned >= _SCAN:
@@ -101,6 +104,8 @@ async def _follow(collector: Collector) -> None:
             scanned = -_SCAN
             await asyncio.sleep(5)
         _print_problems(collector.report)
+        _print_losses(collector.report, told)
+        told.update(collector.report.losses)
 
 
 def _tell(each: Collected, context: Context) -> None:
@@ -117,6 +122,13 @@ def _print_problems(report: ImportReport) -> None:
     report.problems.clear()
 
 
+def _print_losses(report: ImportReport, told: Collection[str] = ()) -> None:
+    for what, loss in report.losses.items():
+        if what not in told:
+            times = output.counted(loss.count, "time")
+            output.print_note(f"not kept: {what}, {times}, as {output.preview(loss.example)}")
+
+
 def _print(report: ImportReport, context: Context) -> None:
     if context.json:
         output.print_json(report)
@@ -129,6 +141,7 @@ def _print(report: ImportReport, context: Context) -> None:
         ]
     )
     _print_problems(report)
+    _print_losses(report)
 
 
 def _install(names: list[str], context: Context) -> int:

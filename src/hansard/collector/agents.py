@@ -23,6 +23,9 @@ GROUP = "hansard.coding_agents"
 
 Environment = Mapping[str, str]
 
+_CODEX_DAY = re.compile(r"rollout-(\d{4})-(\d\d)-(\d\d)T")
+"""The day of a session, by the clock of its machine, which names the folders of its transcript."""
+
 
 class CodingAgent(Protocol):
     """One coding agent. Plugins register theirs under the entry point group `hansard.coding_agents`."""
@@ -53,6 +56,14 @@ class LineAgent(CodingAgent, Protocol):
 
 
 @runtime_checkable
+class FilesAgent(CodingAgent, Protocol):
+    """A coding agent that keeps other files with its transcripts."""
+
+    def session_of_file(self, path: Path) -> str | None:
+        """The session that a file belongs to which is no transcript, by its name; None if it is something else."""
+
+
+@runtime_checkable
 class SnapshotAgent(CodingAgent, Protocol):
     """A coding agent that changes what it has written: a document, or a database of all sessions."""
 
@@ -78,6 +89,11 @@ class ClaudeCodeAgent:
 
     def transcript(self, path: Path) -> Path | None:
         return path if path.suffix == ".jsonl" else None
+
+    def session_of_file(self, path: Path) -> str | None:
+        """Long outputs of tools, which the transcript only names, and what is known of a subagent."""
+        at = next((each for each in path.parents if each.name in ("tool-results", "subagents")), None)
+        return at.parent.name if at is not None and path.suffix != ".jsonl" else None
 
     def resume_command(self, conversation: Conversation) -> list[str]:
         return ["claude", "--resume", session_of(conversation)]
@@ -106,12 +122,11 @@ class CodexAgent:
         return ["codex", "resume", session_of(conversation)]
 
     def transcript_path(self, conversation: Conversation, environment: Environment) -> Path | None:
-        name = conversation.metadata.get("transcript")
         if known := _known_path(conversation):
             return known
-        if not isinstance(name, str) or not name.startswith("rollout-"):
-            return None
-        return self.folders(environment)[0] / f"{conversation.created_at:%Y/%m/%d}" / name
+        name = Path(str(conversation.metadata.get("transcript"))).name
+        day = _CODEX_DAY.match(name)
+        return self.folders(environment)[0].joinpath(*day.groups(), name) if day is not None else None
 
 
 class GeminiCliAgent:
@@ -122,8 +137,7 @@ class GeminiCliAgent:
         return [home(environment) / ".gemini" / "tmp"]
 
     def transcript(self, path: Path) -> Path | None:
-        is_session = path.name.startswith("session-") and path.suffix in (".json", ".jsonl")
-        return path if is_session and "chats" in path.parts else None
+        return path if path.suffix in (".json", ".jsonl") and "chats" in path.parts else None
 
     def mark(self, path: Path) -> int:
         return 0
@@ -133,6 +147,8 @@ class GeminiCliAgent:
         if not self._importer.is_session(source.head(path.name)):
             return
         about: dict[str, Any] = {"transcript": str(path)}
+        if path.parent.name != "chats":
+            about["session"] = path.parent.name  # of a subagent
         folder = next(each for each in path.parents if each.name == "chats").parent
         if (root := folder / ".project_root").is_file():
             about["project"] = root.read_text("utf-8", "replace").strip()
@@ -140,10 +156,14 @@ class GeminiCliAgent:
             yield structs.replace(given, metadata={**given.metadata, **about})
 
     def resume_command(self, conversation: Conversation) -> list[str]:
-        return ["gemini", "--resume", conversation.id]
+        return ["gemini", "--resume", session_of(conversation)]
 
     def transcript_path(self, conversation: Conversation, environment: Environment) -> Path | None:
-        return _known_path(conversation)
+        if known := _known_path(conversation):
+            return known
+        parts = Path(str(conversation.metadata.get("transcript"))).parts
+        start = parts.index("chats") - 1 if "chats" in parts[1:] else None
+        return self.folders(environment)[0].joinpath(*parts[start:]) if start is not None else None
 
 
 class OpencodeAgent:
@@ -167,7 +187,7 @@ class OpencodeAgent:
             yield from self._importer.changed(source, since, report)
 
     def resume_command(self, conversation: Conversation) -> list[str]:
-        return ["opencode", "--session", conversation.id]
+        return ["opencode", "--session", session_of(conversation)]
 
     def transcript_path(self, conversation: Conversation, environment: Environment) -> Path | None:
         return None  # its sessions are in a database

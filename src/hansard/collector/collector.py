@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hansard.collector.agents import CodingAgent, LineAgent, SnapshotAgent
+from hansard.collector.agents import CodingAgent, FilesAgent, LineAgent, SnapshotAgent
 from hansard.collector.file_range import FileRange, end_of_lines
 from hansard.collector.file_state import FileState, FileStates, FileVersion, check_of, locked, version_of
+from hansard.collector.session_files import MOST, store_file
 from hansard.collector.snapshot import update_changed
 from hansard.collector.tail import LostTrack, append
-from hansard.errors import ValidationError
+from hansard.errors import NotFound, ValidationError
 from hansard.importers.load import Owner, load
 from hansard.importers.report import ImportReport
 from hansard.importers.source import HEAD
-from hansard.importers.transcript_file import TranscriptFile, TranscriptSession
+from hansard.importers.transcript_file import SessionState, TranscriptFile, TranscriptSession
 from hansard.importers.transcripts import line_count
 from hansard.store import Store
 
@@ -84,14 +86,23 @@ class Collector:
         versions = {path: version for path in found if (version := self._changed(path)) is not None}
         for path in sorted(versions, key=lambda path: versions[path].modified, reverse=True):
             await self._take(path, found[path])
+        for agent in self._agents:
+            if isinstance(agent, FilesAgent):
+                for folder in agent.folders(self._environment):
+                    for path in _files(folder):
+                        await self._take_file(path, agent)
 
     async def take(self, path: Path) -> None:
         """Stores what is new in a file, if it is a transcript."""
         for agent in self._agents:
             transcript = agent.transcript(path)
             folders = agent.folders(self._environment)
-            if transcript is not None and any(path.is_relative_to(each) for each in folders):
+            if not any(path.is_relative_to(each) for each in folders):
+                continue
+            if transcript is not None:
                 await self._take(transcript, agent)
+            elif isinstance(agent, FilesAgent):
+                await self._take_file(path, agent)
 
     def _changed(self, path: Path) -> FileVersion | None:
         """The version of a file, unless it is stored already or gone."""
@@ -104,14 +115,34 @@ class Collector:
     async def _take(self, path: Path, agent: CodingAgent) -> None:
         if self._changed(path) is None:
             return
-        try:
+        with self._reporting(path):
             async with locked(path):
                 await self._states.refresh(path)
                 await self._take_locked(path, agent)
+
+    @contextmanager
+    def _reporting(self, path: Path) -> Iterator[None]:
+        """Reports why a file cannot be stored, so that the others are."""
+        try:
+            yield
         except FileNotFoundError:
             return  # deleted since it was listed: what is stored stays
         except (PermissionError, ValidationError) as error:
-            self.report.complain(str(path), str(error))
+            self.report.complain(os.fsencode(path).decode("utf-8", "replace"), str(error))
+
+    async def _take_file(self, path: Path, agent: FilesAgent) -> None:
+        """Stores a file that belongs to a session. One whose session is not stored yet waits for the next scan."""
+        session = agent.session_of_file(path)
+        if session is None or (now := self._changed(path)) is None:
+            return
+        with self._reporting(path), suppress(NotFound):  # the session was deleted at this moment
+            if await self._store.get_conversation(session) is None:
+                return
+            if now.size > MOST:
+                self.report.lose(f"file of more than {MOST >> 20} MB", str(path))
+            else:
+                await store_file(self._store, session, path)
+            await self._states.put(FileState(path=str(path), version=now, session=SessionState(id=session)))
 
     async def _take_locked(self, path: Path, agent: CodingAgent) -> None:
         now, state = self._changed(path), self._states.get(path)
@@ -195,6 +226,8 @@ class Collector:
             setattr(ours, name, getattr(ours, name) + getattr(report, name))
         for problem in report.problems:
             ours.complain(problem.where, problem.what)
+        for what, loss in report.losses.items():
+            ours.lose(what, loss.example, loss.count)
 
     def _tell(self, agent: CodingAgent, path: Path, conversation_id: str, title: str | None) -> None:
         if self._on_collected is not None:

@@ -62,12 +62,11 @@ class _Range:
         return self._taken(self._file.read(self._left if size < 0 else min(size, self._left)))
 
     def readline(self, size: int = -1) -> bytes:
-        line = self._taken(self._file.readline(self._left if size < 0 else min(size, self._left)))
-        self._source.numbers += line.endswith(b"\n")
-        return line
+        return self._taken(self._file.readline(self._left if size < 0 else min(size, self._left)))
 
     def _taken(self, block: bytes) -> bytes:
         self._left -= len(block)
+        self._source.numbers += block.count(b"\n")
         return block
 
     def __enter__(self) -> _Range:
