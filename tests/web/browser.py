@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 from tests.servers import chromium
 
-PATIENCE = 30_000
+PATIENCE = 90_000
 """Milliseconds to wait for an expected event, even on a busy machine."""
 
 needs_chromium = pytest.mark.skipif(chromium.why_absent() is not None, reason=chromium.why_absent() or "")

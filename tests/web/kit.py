@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 
 import httpx
 from tests.server.kit import Served, serving
+from tests.wait import PATIENCE
 
 from hansard import sync
 from hansard.server.settings import Settings
@@ -142,7 +143,7 @@ class Reader:
     """A reader with a browser without scripts."""
 
     def __init__(self, address: str, **options: Any) -> None:
-        self.client = httpx.Client(base_url=address, follow_redirects=True, timeout=30, **options)
+        self.client = httpx.Client(base_url=address, follow_redirects=True, timeout=PATIENCE, **options)
         self.address = address
 
     def get(self, url: str, **options: Any) -> Page:

@@ -68,6 +68,13 @@ def test_a_message_is_written_to_the_shown_branch(talk: Site) -> None:
     assert said(talk, branch="main") == ["Where to?", "Rome.", "By train?"]
 
 
+def test_a_message_with_an_id_is_stored_once(talk: Site) -> None:
+    before = len(talk.store.get_messages("trip"))
+    for _ in range(2):
+        assert talk.get("/c/trip").send("/say", text="Is it far?", id="sent-1").status == 200
+    assert [each.id for each in talk.store.get_messages("trip")][before:] == ["sent-1"]
+
+
 def test_editing_creates_a_new_branch(talk: Site) -> None:
     talk.get("/c/trip/m/q2").send("/edit", text="By boat?", how="branch")
     assert said(talk) == ["Where to?", "Rome.", "By boat?"]

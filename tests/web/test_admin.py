@@ -24,7 +24,7 @@ def kept(tmp_path: Path) -> Iterator[Site]:
 
 def test_the_first_key_turns_on_auth(kept: Site, tmp_path: Path) -> None:
     page = kept.get("/admin")
-    assert "There is no key yet" in page
+    assert "There are no keys yet" in page
     made = page.send("/admin/keys", name="ops", scopes=["read", "write", "admin"], operator="yes")
     token = made.tree.one("code", "secret").words
     assert token.startswith("hsk_")

@@ -583,12 +583,68 @@ def test_unsent_text_stays_in_the_box(site: Site, visitor: Visitor) -> None:
     # Without a live tail it is sent all the same, and the page says that it has none.
     page.route("**/tail*", lambda route: route.fulfill(status=502))
     page.reload()
-    expect(page.get_by_role("status").filter(has_text="no connection")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Connection lost")).to_be_visible()
     expect(page.locator("#live")).to_be_hidden()
     page.get_by_label("Write a message").fill("the third")
     page.get_by_role("button", name="Write", exact=True).click()
     expect(page.locator(".message").get_by_text("the third")).to_be_visible()
     assert [each.text for each in site.store.get_messages("c")] == ["the first", "the third"]
+
+
+def test_a_message_is_stored_once_though_its_response_was_lost(site: Site, visitor: Visitor) -> None:
+    def lose_response(route: Route) -> None:
+        route.fetch(max_redirects=0)
+        route.abort()
+
+    site.store.append("c", [Message("user", "the first")])
+    visitor.expected = ("ERR_", "502")
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    box, send = page.get_by_label("Write a message"), page.get_by_role("button", name="Write", exact=True)
+    page.route("**/say", lose_response)
+    # The page has seen it arrive.
+    box.fill("the second")
+    send.click()
+    expect(page.get_by_role("alert")).to_contain_text("Your message is stored")
+    expect(box).to_have_value("")
+    # The page has not, and its reader sends it again.
+    page.route("**/tail*", lambda route: route.fulfill(status=502))
+    page.reload()
+    expect(page.get_by_role("status").filter(has_text="Connection lost")).to_be_visible()
+    expect(box).to_have_value("")
+    box.fill("the third")
+    send.click()
+    expect(page.get_by_role("alert")).to_have_text("The server does not answer. What you wrote is still here.")
+    page.unroute("**/say")
+    send.click()
+    expect(page.locator(".message").get_by_text("the third")).to_be_visible()
+    page.unroute("**/tail*")
+    page.reload()
+    expect(page.locator("#live")).to_be_visible()
+    # The same words are another message once they were stored.
+    for count in (4, 5):
+        box.fill("the third")
+        send.click()
+        expect(page.locator(".message")).to_have_count(count)
+    said = [each.text for each in site.store.get_messages("c")]
+    assert said == ["the first", "the second", "the third", "the third", "the third"]
+
+
+def test_what_a_lost_connection_says_goes_when_it_is_back(site: Site, visitor: Visitor) -> None:
+    site.store.append("c", [Message("user", "the first")])
+    visitor.expected = ("ERR_", "502")
+    page = visitor.open(site.api.address, "/c/c")
+    expect(page.locator("#live")).to_be_visible()
+    page.route("**/say", lambda route: route.abort())
+    page.route("**/tail*", lambda route: route.fulfill(status=502))
+    page.reload()
+    page.get_by_label("Write a message").fill("the second")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.unroute("**/tail*")
+    expect(page.locator("#live")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_label("Write a message")).to_have_value("the second")
 
 
 def test_writing_and_asking_do_not_reload_the_page(site: Site, visitor: Visitor) -> None:
@@ -659,7 +715,7 @@ def test_deleting_shows_a_receipt(site: Site, visitor: Visitor) -> None:
     page = visitor.open(site.api.address, "/c/c")
     page.get_by_text("Delete", exact=True).click()
     page.get_by_role("checkbox").check()
-    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("button", name="Delete permanently").click()
     expect(page.get_by_role("heading", name="Deleted")).to_be_visible()
     expect(page.get_by_text("“Doomed”")).to_be_visible()
 
@@ -749,7 +805,7 @@ def test_revoking_a_key_takes_two_clicks(tmp_path: Path, visitor: Visitor) -> No
         page.keyboard.press("Enter")
         page.locator("summary", has_text="Revoke").nth(1).click()
         assert all(each.revoked_at is None for each in keys.list())
-        page.get_by_role("button", name="Revoke old for good").click()
+        page.get_by_role("button", name="Revoke old permanently").click()
         expect(page.get_by_role("cell", name="revoked")).to_have_count(1)
         assert [each.id for each in keys.list() if each.revoked_at is not None] == [other.id]
 

@@ -18,9 +18,9 @@ def drawn(*values: float) -> Node:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((3,), "1 <May> – 1 <May>: most: 3 on 1 <May>"),
-        ((1, 12_345, 0), "1 <May> – 3 <May>: most: 12.3k on 2 <May>"),
-        ((0, 0), "1 <May> – 2 <May>: none in these days"),
+        ((3,), "1 <May> – 1 <May>: Peak: 3 on 1 <May>"),
+        ((1, 12_345, 0), "1 <May> – 3 <May>: Peak: 12.3k on 2 <May>"),
+        ((0, 0), "1 <May> – 2 <May>: None in this period"),
     ],
 )
 def test_a_chart_has_a_label_for_screen_readers(values: tuple[float, ...], said: str) -> None:
@@ -36,8 +36,14 @@ def test_a_chart_has_axes_and_every_value_in_a_table() -> None:
     assert [each.words for each in chart.one("p", "axis").all("span")] == ["1 <May>", "2 <May>", "3 <May>"]
     assert [each.words for each in chart.one("table").all("tr")] == ["1 <May>3", "3 <May>70"]
     assert not drawn(0, 0).all("table")
-    assert [nice_limit(each) for each in (0, 5e-324, 0.003, 1, 1.1, 3, 41, 60)] == [1, 1, 0.004, 1, 2, 4, 50, 100]
+    assert [nice_limit(each) for each in (0, 5e-324, 0.003, 1, 1.1, 3, 41, 60)] == [1, 1, 0.004, 1, 2, 4, 60, 60]
     assert nice_limit(12_345) == 20_000
+
+
+def test_a_scale_has_no_number_twice() -> None:
+    assert drawn(0, 0).one("p", "scale").words == "0"
+    assert drawn(0, 1).one("p", "scale").words == "10"
+    assert drawn(0, 5).one("p", "scale").words == "630"
 
 
 def test_the_highest_column_fills_the_chart_and_none_leaves_it() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import pytest
 from tests.web.kit import Page, Site
 
-from hansard import Message
+from hansard import Message, Participant
 from hansard.server.web import markup
 
 
@@ -37,6 +37,43 @@ def test_every_message_shows_its_participant(site: Site) -> None:
     assert [each.one("span", "name").words for each in page.messages()] == ["System", "ann", "helper", "Ben", "scout"]
     assert texts(page) == ["Be brief.", "Hello", "Hi", "Me too", "I see"]
     assert page.messages()[4].one("span", "role").words == "agent"
+
+
+def test_the_people_are_all_who_have_written(site: Site) -> None:
+    written = [
+        Message("user", "x"),
+        Message("assistant", "y"),
+        Message("user", "z", participant=Participant("user", "bo")),
+    ]
+    site.store.append("c", written, user_id="ann", agent_id="helper")
+    assert [each.words for each in site.get("/c/c").tree.one("ul", "people").all("li")] == [
+        *("ann user", "helper agent", "bo user")
+    ]
+
+
+def test_the_head_shows_few_of_many_labels(site: Site) -> None:
+    site.store.append("c", [Message("user", "x")])
+    for number in range(24):
+        site.store.add_label("c", f"label {number:02}")
+    page = site.get("/c/c")
+    assert [each.words for each in page.tree.one("div", "titles").all(None, "label")] == [
+        *("label 00", "label 01", "label 02", "21 more")
+    ]
+    assert len(page.tree.one("form", "labels").all("span", "label")) == 24
+
+
+def test_long_arguments_of_a_call_end_with_an_ellipsis(site: Site) -> None:
+    call = {"type": "tool_call", "id": "c", "name": "write", "arguments": {"path": "/a", "text": "word " * 50}}
+    site.store.append("c", [Message("assistant", [call], format="parts")])
+    assert site.get("/c/c").tree.one("span", "args").words == f"path: /a, text: {'word ' * 7}word…"
+
+
+def test_an_interrupted_answer_shows_its_reason(site: Site) -> None:
+    metadata = {"error": "The model is overloaded"}
+    site.store.append("c", [Message("assistant", "", status="interrupted", metadata=metadata)])
+    page = site.get("/c/c")
+    assert "The model is overloaded" in page
+    assert ">empty<" not in page
 
 
 def test_markdown_code_and_tables_are_rendered(sample: Site) -> None:

@@ -102,7 +102,7 @@ def test_a_message_shows_its_status() -> None:
     assert "thread" in shown(scope="thread")
     assert "1 source" in shown(sources=(Source("a"),))
     assert "2 sources" in shown(sources=(Source("a"), Source("b")))
-    assert "1,200 in · 0 out · $0.0030" in shown(usage=Usage(input_tokens=1200, cost=0.003))
+    assert "1,200 in · 0 out · $0.003" in shown(usage=Usage(input_tokens=1200, cost=0.003))
     assert "e" * 199 + "…" in shown(status="interrupted", metadata={"error": "e" * 300})
     assert "5" not in shown(status="interrupted", metadata={"error": 5}).replace("09:05", "").replace("-15", "")
 

@@ -63,7 +63,7 @@ def test_the_table_shows_what_each_conversation_took(talks: Site) -> None:
     }
     assert rows["Title long"][1:9] == ["ben", "helper chatgpt", "6", "100", "$2.25", "1 h 6 min", "", "-1"]
     assert rows["Title short"][3:9] == ["2", "900", "$0.50", "5 s", "", "1"]
-    assert rows["Title failed"][3:8] == ["5", "10", "$0.0010", "9 h", "1"]
+    assert rows["Title failed"][3:8] == ["5", "10", "$0.001", "9 h", "1"]
     assert page.tree.one("th", aria_sort="descending").words == "Last ↓"
 
 
@@ -160,6 +160,13 @@ def test_a_row_has_first_and_last_words_and_badges(talks: Site) -> None:
     assert len(compact.tree.all("ul", "compact")) == 1
 
 
+def test_a_time_without_matches_is_no_filter(site: Site) -> None:
+    site.store.append("old", [Message("user", "x", created_at=datetime(2023, 1, 1, tzinfo=UTC))])
+    assert "Time" not in [each.words for each in site.get("/filters").tree.all("h2")]
+    site.store.append("new", [Message("user", "x")])
+    assert "Time" in [each.words for each in site.get("/filters").tree.all("h2")]
+
+
 def test_what_no_index_sorts_covers_the_first_matches_and_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversations, "MOST_MATCHES", 30)
     monkeypatch.setattr(conversations, "_STEP", 10)
@@ -173,7 +180,7 @@ def test_what_no_index_sorts_covers_the_first_matches_and_says_so(site: Site, mo
     assert not last.tree.all("a", rel="next")
     assert ids(last.follow("← Previous")) == ids(page)
     assert min(ids(page) + ids(last)) == "c10"
-    assert "Counted: the newest 30 matches." in site.get("/filters")
+    assert "Counts cover the newest 30 matches." in site.get("/filters")
     assert "Only the newest" not in site.get("/conversations")
 
 

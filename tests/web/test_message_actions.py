@@ -74,7 +74,7 @@ def test_a_message_is_rated_and_labelled(talk: Site) -> None:
 
 def test_a_conversation_is_labelled(talk: Site) -> None:
     page = talk.get("/c/trip").send("/label", add="late")
-    assert "late" in page.tree.one("nav", "tools").words
+    assert page.tree.one("div", "titles").one("p", "labels").words == "late"
     assert talk.store.list_labels() == ["late"]
     page.send("/label", remove="late")
     conversation = talk.store.get_conversation("trip")
@@ -134,7 +134,7 @@ def test_readers_have_no_buttons_and_the_routes_refuse(tmp_path: Path) -> None:
 def test_two_branches_are_shown_side_by_side(talk: Site) -> None:
     talk.store.branch("trip", at="q2", branch_id="side", activate=False)
     talk.store.append_message("trip", "assistant", "No.", branch="side")
-    page = talk.get("/c/trip").follow("side by side")
+    page = talk.get("/c/trip").follow("compare")
     left, right = (section.words for section in page.main.all("section"))
     assert left.startswith("main 1 message of its own")
     assert "Yes." in left
@@ -170,6 +170,26 @@ def test_a_turn_has_a_timeline_of_its_tools(site: Site) -> None:
     assert turn.one("summary").words == "Turn: 4.8 s · 1 tool call · 1,040 tokens · $0.25"
     steps = [each.words for each in turn.all("li")]
     assert steps == ["model1.5 s", "count2.5 s", "m-1750 ms1,040 tokens · $0.25"]
+
+
+def test_a_turn_lasts_until_a_streamed_answer_is_complete(site: Site) -> None:
+    at = datetime.now(UTC) - timedelta(seconds=100)
+    answer = Message("assistant", "", id="a", status="in_progress", created_at=at, usage=Usage(3, 4))
+    site.store.append("c", [Message("user", "And?", created_at=at), answer])
+    site.store.update_message("c", "a", content="It is done.", status="complete")
+    (turn,) = site.get("/c/c").tree.all("p", "turn")
+    assert turn.words.startswith("took 1 min 4")
+    site.store.update_message("c", "a", pinned=True)  # when it was complete is unknown from now on
+    assert site.get("/c/c").tree.all("p", "turn") == []
+
+
+def test_a_turn_whose_messages_have_one_time_shows_no_duration(site: Site) -> None:
+    at = datetime(2023, 11, 16, 9, tzinfo=UTC)
+    lines = [Message("user", "How many?"), call("c1", "count"), result("c1"), Message("assistant", "17.")]
+    site.store.append("c", [structs.replace(each, created_at=at) for each in lines])
+    (turn,) = site.get("/c/c").tree.all("details", "turn")
+    assert turn.one("summary").words == "Turn: 1 tool call"
+    assert [each.words for each in turn.all("li")] == ["model", "count", "model"]
 
 
 def test_plain_turns_have_no_timeline(talk: Site) -> None:

@@ -294,8 +294,13 @@ def test_a_session_outlives_a_provider_that_is_away(provider: Provider, monkeypa
 
 
 def test_an_expired_session_leads_to_sign_in_and_back(reader: Reader, provider: Provider) -> None:
-    provider.claims = {"exp": time.time() + 2}
-    assert reader.get(callback(reader)).status == 200
+
+    def sign_in(seconds: float) -> bool:
+        provider.claims = {"exp": time.time() + seconds}
+        return reader.get(callback(reader)).status == 200
+
+    # A busy machine may need longer to sign in than the shortest of them lasts.
+    assert any(map(sign_in, (2, 10, 50)))
     token = reader.client.cookies[cookies.KEY]
     until(lambda: not is_signed_in(reader))  # without the cookie, which ends with the token
     headers = {"Cookie": f"{cookies.KEY}={token}"}
@@ -345,7 +350,7 @@ def test_both_kinds_of_tokens_are_accepted(provider: Provider, tmp_path: Path) -
     (tmp_path / "jwks.json").write_text(json.dumps(provider.jwks()))
     api_tokens = {"jwks": str(tmp_path / "jwks.json"), "jwt_issuer": "https://api.example", "jwt_audience": "api"}
     with serving(settings=settings_of(provider, **api_tokens)) as api:
-        claims = {"iss": "https://api.example", "aud": "api", "sub": "x", "exp": time.time() + 60}
+        claims = {"iss": "https://api.example", "aud": "api", "sub": "x", "exp": time.time() + 600}
         token = jwt.encode(
             claims | {"hansard_tenant": "acme", "scope": "hansard:read"}, provider.private, "RS256", {"kid": "k1"}
         )

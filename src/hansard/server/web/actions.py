@@ -47,9 +47,13 @@ class ConfirmForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessageForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """A new message and its author; with `ask`, the model answers."""
+    """A new message and its author; with `ask`, the model answers.
+
+    The script sends an `id`, so that a message is stored once however often it is sent.
+    """
 
     text: str
+    id: Id | None = None
     role: Literal["user", "assistant", "system", "agent"] = "user"
     participant: Id | None = None
     name: str | None = None
@@ -99,7 +103,7 @@ async def do_say(request: PageRequest[NoQuery, MessageForm]) -> HttpResponse:
     conversation = await request.conversation()
     if form.branch is not None and form.branch != conversation.branch:
         await request.store.switch_branch(conversation.id, form.branch)
-    await request.store.append_message(conversation.id, form.role, form.text, participant=who, create=False)
+    await request.store.append_message(conversation.id, form.role, form.text, id=form.id, participant=who, create=False)
     if form.ask is not None:
         await chat.reply(request.store, request.services.model, conversation.id, form.text, conversation.agent_id)
     return request.redirect(_conversation_path(request) + "#end")

@@ -38,15 +38,18 @@ def columns(bars: Sequence[Bar], title: str, show: Callable[[float], str] = shor
     """Returns a column chart. `show` formats a value."""
     highest = max(bars, key=lambda bar: bar.value)
     top = nice_limit(highest.value)
+    # An empty axis has no scale, and the half of a single one would read as 0.
+    scale = [show(top), show(top / 2)] if highest.value else ["", ""]
+    scale = [each if each != show(0) else "" for each in scale]
     width = len(bars) * _STEP
     drawn = "".join(_column(bar, at * _STEP, bar.value / top * _FLOOR, show) for at, bar in enumerate(bars))
     lines = "".join(f'<path class="line" d="M0 {y}H{width}"/>' for y in (0, _FLOOR // 2))
-    most = say("most: {value} on {day}").format(value=show(highest.value), day=highest.label)
-    caption = most if highest.value else say("none in these days")
+    most = say("Peak: {value} on {day}").format(value=show(highest.value), day=highest.label)
+    caption = most if highest.value else say("None in this period")
     label = f"{title}, {bars[0].label} – {bars[-1].label}: {caption}"
     return Markup(
         '<div class="plot" data-plot>'
-        f'<p class="scale" aria-hidden="true"><span>{show(top)}</span><span>{show(top / 2)}</span><span>0</span></p>'
+        f'<p class="scale" aria-hidden="true"><span>{scale[0]}</span><span>{scale[1]}</span><span>0</span></p>'
         f'<svg class="chart" viewBox="0 0 {width} {_FLOOR}" role="img" aria-label="{escape(label)}" '
         f'preserveAspectRatio="none">{lines}{drawn}</svg>'
         f'<p class="axis" aria-hidden="true">{_named_days(bars)}</p>'
@@ -55,11 +58,11 @@ def columns(bars: Sequence[Bar], title: str, show: Callable[[float], str] = shor
 
 
 def nice_limit(value: float) -> float:
-    """Returns the end of an axis: the next of 1, 2, 4, 5 or 10 times a power of ten, so that its half is readable."""
+    """Returns the end of an axis: the next of 1, 2, 4, 6 or 10 times a power of ten, so that its half is readable."""
     if value <= _SMALLEST:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return float(next(step * power for step in (1, 2, 4, 5, 10) if step * power >= value * (1 - 1e-9)))
+    return float(next(step * power for step in (1, 2, 4, 6, 10) if step * power >= value * (1 - 1e-9)))
 
 
 def _column(bar: Bar, x: int, tall: float, show: Callable[[float], str]) -> str:
@@ -84,7 +87,7 @@ def _table(bars: Sequence[Bar], title: str, show: Callable[[float], str]) -> str
     if not rows:
         return ""
     table = f'<table><caption class="unseen">{escape(title)}</caption>{rows}</table>'
-    return f'<details class="values"><summary>{escape(say("Values"))}</summary>{table}</details>'
+    return f'<details class="values"><summary>{escape(say("Show values"))}</summary>{table}</details>'
 
 
 def share(value: float, most: float) -> Markup:

@@ -285,8 +285,10 @@ class _BlockWriter:
 
 def one_line(value: Any) -> str:
     """Returns a value of metadata as a short text."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = ", ".join(value)
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode("utf-8", "replace")
-    return text if len(text) <= _MOST_VALUE else text[: _MOST_VALUE - 1] + "…"
+    return _cut(text, _MOST_VALUE)
 
 
 def pretty(value: Any) -> str:
@@ -296,14 +298,17 @@ def pretty(value: Any) -> str:
 def _brief(arguments: Any) -> str:
     """Returns the arguments of a call as a short text."""
     if not isinstance(arguments, dict):
-        return str(arguments)[:80]
-    summary_text = ", ".join(f"{name}: {_scalar(value)}" for name, value in list(arguments.items())[:4])
-    return summary_text[:100]
+        return _cut(str(arguments), 80)
+    return _cut(", ".join(f"{name}: {_scalar(value)}" for name, value in list(arguments.items())[:4]), 100)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
-        return value[:40]
+        return _cut(value, 40)
     return "…" if isinstance(value, dict | list) else str(value).lower()
 
 
@@ -317,15 +322,21 @@ def preview(messages: Sequence[Message]) -> str:
 
 
 def tool_names(message: Message) -> list[str]:
-    """Returns what a message without text does: `search()` for a call, `result of search` for a result."""
+    """Returns what a message without text does: `search()` for a call, the output for a result."""
     names = []
     for part in formats.read(message).parts:
         if isinstance(part, ToolCall):
             names.append(f"{part.name}({_brief(part.arguments)})")
         elif isinstance(part, ToolResult):
-            names.append(say("result of {name}").format(name=part.name or say("a tool")))
+            names.append(_outcome(part))
         elif isinstance(part, Media):
             names.append(
                 {kinds.ImagePart: say("a picture"), kinds.Audio: say("a sound")}.get(type(part), say("a document"))
             )
     return names
+
+
+def _outcome(result: ToolResult) -> str:
+    if result.output in (None, "", [], {}):
+        return say("result of {name}").format(name=result.name or say("a tool"))
+    return one_line(result.output)

@@ -101,7 +101,7 @@ async def _content(
         made = {
             "controls": _controls(request, values) if transcript_context.may_write else {},
             "transcript": _transcript(shown_slice, transcript_context),
-            "people": _people(messages),
+            "people": _people(messages, conversation),
             "labels": conversation.labels,
             "members": conversation.members,
             "metadata": _metadata(conversation),
@@ -275,13 +275,16 @@ Person = tuple[str, str, str]
 """Id, name, kind."""
 
 
-def _people(messages: Sequence[Message]) -> list[Person]:
-    """Returns the participants of the shown messages."""
-    found = {}
+def _people(messages: Sequence[Message], conversation: Conversation) -> list[Person]:
+    """Returns who has written the shown messages: participants, and the user and the agent of the conversation."""
+    found: dict[str, Person] = {}
     for message in messages:
-        if message.participant is not None:
-            who = message.participant
+        if (who := message.participant) is not None:
             found[who.id] = (who.id, who.display_name or who.id, who.kind)
+            continue
+        speaker = content.speaker_of(message, conversation)
+        if speaker.name in (conversation.user_id, conversation.agent_id):
+            found.setdefault(speaker.name, (speaker.name, speaker.name, speaker.kind))
     return list(found.values())
 
 

@@ -83,7 +83,7 @@ def facets(
         "label": (label for each, _ in known for label in each.labels),
     }
     made = [_facet(query, name, title, values[name]) for name, title in titles().items()]
-    return [_times(query, matches), *(each for each in made if each.values)]
+    return [each for each in (_times(query, matches), *made) if each.values]
 
 
 def _facet(query: ConversationPageQuery, name: str, title: str, values: Iterable[str | None]) -> Facet:
@@ -106,5 +106,6 @@ def _times(query: ConversationPageQuery, matches: Sequence[Conversation]) -> Fac
         count = sum((each.last_message_at or each.created_at) >= since for each in matches)
         is_chosen = query.since == day and query.until is None
         link = query.link(since=None if is_chosen else day, until=None)
-        found.append(FacetValue(names[days], count, link, is_chosen))
+        if count or is_chosen:
+            found.append(FacetValue(names[days], count, link, is_chosen))
     return Facet("since", say("Time"), found)

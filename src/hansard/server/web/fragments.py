@@ -106,6 +106,8 @@ def _error(message: Message) -> str:
 
 def _said(message: Message, blocks: Sequence[ContentBlock], whole: str) -> str:
     if not blocks:
+        if _error(message):  # says enough
+            return ""
         return f'<p class="dim">{"…" if message.status == "in_progress" else say_html("empty")}</p>\n'
     return "".join([_block(each, whole) for each in blocks])
 

@@ -124,7 +124,7 @@ def side_of_prompt(title: str, prompt: Prompt) -> PromptSide:
         _segments(cells.values(), prompt.reserved, prompt.budget, prompt.tokens),
         prompt.tokens,
         prompt.budget,
-        [say("tokens counted by {counter}", counter=prompt.counter or say("nothing")), *notes],
+        [say("tokens counted with {counter}", counter=prompt.counter or say("nothing")), *notes],
     )
 
 
@@ -158,7 +158,7 @@ def side_of_answer(title: str, given: AnswerPrompt) -> PromptSide:
 
 
 def _notes(given: AnswerPrompt, words: Mapping[str, str]) -> list[str]:
-    notes = [say("tokens counted by {counter}", counter=given.counter)]
+    notes = [say("tokens counted with {counter}", counter=given.counter)]
     if given.model:
         notes.append(say("model {name}", name=given.model))
     if not given.budget:

@@ -13,7 +13,9 @@ DOT = " &#183; "
 
 def money(amount: float) -> str:
     """Returns an amount in dollars, the currency in which providers of models bill."""
-    decimals = 4 if amount and abs(amount) < 0.01 else 2
+    decimals = 2
+    if amount and abs(amount) < 0.01:
+        decimals = max(2, len(f"{amount:.4f}".rstrip("0").partition(".")[2]))
     return say_html("${amount}").replace("{amount}", number(amount, decimals))
 
 

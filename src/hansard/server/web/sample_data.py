@@ -15,7 +15,7 @@ from importlib.resources import files
 import msgspec
 from msgspec import Struct
 
-from hansard.connect import connect
+from hansard.connection import connect
 from hansard.store import Store
 from hansard.transfer.format import Checksum
 

@@ -69,7 +69,8 @@ def _plain(asked: Message, answer: Message) -> str:
     usage = answer.usage
     if usage is None or answer.role not in _MODELS or not usage.input_tokens + usage.output_tokens:
         return ""
-    return _took(max(0.0, (answer.created_at - asked.created_at).total_seconds()))
+    ended = _end(answer)
+    return "" if ended is None else _took(max(0.0, (ended - asked.created_at).total_seconds()))
 
 
 def _timeline(turn: Sequence[Message]) -> str:
@@ -87,6 +88,7 @@ def _steps(turn: Sequence[Message]) -> list[TurnStep]:
             usage = message.usage
             name = (usage.model if usage is not None else None) or say("model")
             tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
+            at = _end(message) or at
             steps.append(TurnStep(name, before, max(at, before), "model", tokens, 0.0 if usage is None else usage.cost))
         for part in _parts(message) if results else ():
             if isinstance(part, ToolCall) and part.id in results:
@@ -94,6 +96,18 @@ def _steps(turn: Sequence[Message]) -> list[TurnStep]:
                 steps.append(TurnStep(part.name, at, max(ended, at), is_error=result.is_error))
         before = max(before, at)
     return steps[:_MOST]
+
+
+def _end(message: Message) -> datetime | None:
+    """Returns when a message was complete, or None if nothing says so.
+
+    A streamed message is stored when it begins, and updated for the last time when it is complete; unless somebody has
+    changed it since.
+    """
+    if message.updated_at is None:
+        return message.created_at
+    is_changed = message.edited_at is not None or message.pinned or message.ratings or message.labels
+    return None if is_changed else message.updated_at
 
 
 def _results(turn: Sequence[Message]) -> Mapping[str, tuple[ToolResult, datetime]]:
@@ -110,16 +124,23 @@ def _parts(message: Message) -> Sequence[AnyPart]:
 
 
 def _took(seconds: float) -> str:
-    """Renders a turn of one step. The answer shows its tokens and cost itself."""
+    """Renders a turn of one step. The answer shows its tokens and cost itself.
+
+    Many imported messages have all the same time, which says nothing about how long the turn took.
+    """
+    if not seconds:
+        return ""
     return f'<p class="turn">{say_html("took {time}").replace("{time}", duration(seconds))}</p>\n'
 
 
 def _render(turn: Sequence[Message], steps: Sequence[TurnStep]) -> str:
     first = turn[0].created_at
     whole = max(0.0, (max(step.end for step in steps) - first).total_seconds())
+    if _end(turn[-1]) is None:
+        whole = 0.0
     if len(steps) == 1:
         return _took(whole)
-    facts = [duration(whole)]
+    facts = [duration(whole)] if whole else []  # see `_took`
     if tools := sum(step.kind == "tool" for step in steps):
         facts.append(say_count("{n} tool call", "{n} tool calls", tools))
     facts += _costs(sum(step.tokens for step in steps), sum(step.cost for step in steps))
@@ -143,7 +164,7 @@ def _row(step: TurnStep, first: datetime, whole: float) -> str:
         '<svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="rest" width="100" height="8"/>'
         f'<rect class="{kind}" x="{x:.2f}" width="{width:.2f}" height="8"/></svg>'
-        f'<span class="step-time">{duration(seconds)}</span>'
+        f'<span class="step-time">{duration(seconds) if whole else ""}</span>'
         f'<span class="step-cost">{DOT.join(facts)}</span></li>'
     )
 

@@ -73,7 +73,7 @@ def scope_name(scope: str) -> str:
         case "write":
             return say("write")
         case "admin":
-            return say("administer")
+            return say("admin")
         case "channel":
             return say("channel")
         case "dm":

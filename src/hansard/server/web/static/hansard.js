@@ -360,6 +360,7 @@
     if (!$("#live")) return;
     $("#live").hidden = is !== true;
     $("#lost").hidden = is !== false;
+    if (is) all("[data-away]").forEach((each) => each.remove());
   }
 
   function stopTail() {
@@ -468,12 +469,20 @@
     message.focus({ preventScroll: true });
   });
 
-  // Writing: the answer arrives through the tail. Text that could not be sent stays in the box.
+  // Writing: the answer arrives through the tail. Text that could not be sent stays in the box; sent again, it has the
+  // same id, and is stored once even if the first attempt was successful.
+
+  function newId() {
+    const bytes = [...crypto.getRandomValues(new Uint8Array(10))];
+    return `msg_${Date.now().toString(16).padStart(12, "0")}${bytes.map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+  }
 
   for (const form of all("form[data-write]")) {
     const box = $("textarea", form), kept = `hansard draft ${location.pathname}`;
+    let unsent = "", id = "";
     // What was typed outlives a reload, and a server that is away.
     box.value ||= sessionStorage.getItem(kept) ?? "";
+    const forget = () => { if (box.value) sessionStorage.setItem(kept, box.value); else sessionStorage.removeItem(kept); };
     box.addEventListener("input", () => sessionStorage.setItem(kept, box.value));
     box.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit($("button.primary", form)); }
@@ -482,20 +491,34 @@
       event.preventDefault();
       $(".problem", form)?.remove();
       const sent = new URLSearchParams(new FormData(form, event.submitter));
-      const words = box.value;
+      const words = box.value, message = new URLSearchParams(sent);
+      message.delete("ask");
+      if (message.toString() !== unsent) { unsent = message.toString(); id = newId(); }
+      sent.set("id", id);
       box.value = "";
       try {
         const answer = await fetch(form.action, { method: "POST", body: sent, credentials: "same-origin" });
         if (!answer.ok) throw new Error(say("The message was not stored ({status}).", { status: answer.status }));
-        if (box.value) sessionStorage.setItem(kept, box.value); else sessionStorage.removeItem(kept);
+        unsent = "";
+        forget();
         if (tail?.readyState !== EventSource.OPEN) location.href = answer.url;
       } catch (error) {
         const problem = document.createElement("p");
         problem.className = "problem";
         problem.role = "alert";
-        problem.textContent = error instanceof TypeError ? say("The server does not answer. What you wrote is still here.") : error.message;
+        problem.textContent = error.message;
+        // Those of a lost connection are removed when it is back.
+        if (error instanceof TypeError) problem.dataset.away = "";
+        if (error instanceof TypeError && log && $(`.open[href$="/m/${id}"]`, log)) {
+          problem.textContent = say("The server does not answer. Your message is stored; its answer may be missing or incomplete.");
+          unsent = "";
+          forget();
+        } else {
+          if (error instanceof TypeError) problem.textContent = say("The server does not answer. What you wrote is still here.");
+          box.value ||= words;
+        }
+        $(".problem", form)?.remove();
         box.after(problem);
-        box.value ||= words;
       }
     });
   }
