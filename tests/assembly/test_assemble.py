@@ -48,6 +48,16 @@ def test_a_plain_conversation(store: sync.Store) -> None:
     assert prompt.loaded == 3
     assert not prompt.has_older
     assert prompt.explain().endswith(f"3 kept, 0 dropped, {prompt.tokens} of 3000 tokens")
+    assert "reserved" not in prompt.explain()
+
+
+def test_the_explanation_adds_up(store: sync.Store) -> None:
+    store.append("c", [Message("user", "Hi")])
+    prompt = store.assemble_prompt("c", system="Be kind.")
+    message, reserved, total = prompt.explain().splitlines()
+    assert reserved.split() == ["kept", "reserved", str(prompt.reserved), "system", "prompt", "and", "tools"]
+    assert int(message.split()[2]) + prompt.reserved == prompt.tokens
+    assert total == f"1 kept, 0 dropped, {prompt.tokens} of 3000 tokens"
 
 
 def test_of_a_missing_conversation(store: sync.Store) -> None:

@@ -132,6 +132,20 @@ def test_open_prints_the_address_and_serves_the_page(shell: Shell) -> None:
     opened.terminate()
     opened.communicate(timeout=PATIENCE)
     assert "no store" in shell.fails(4, "open", "-u", "sqlite:///nowhere.db")
+    assert "no conversation 'nowhere'" in shell.fails(4, "open", "nowhere", "--print")
+    assert "leave --user out" in shell.fails(2, "open", "--user", "ann", "--print")
+
+
+def test_open_shows_the_page_of_a_tenant(shell: Shell) -> None:
+    shell("append", "order", "user", "Where is it?", "--tenant", "acme")
+    assert "no conversation" in shell.fails(4, "open", "order", "--print")
+    opened = shell.start("open", "order", "--tenant", "acme", "--print")
+    assert opened.stdout is not None
+    address = opened.stdout.readline().decode().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/t/acme/c/order", address)
+    assert "Where is it?" in httpx.get(address, timeout=PATIENCE).text
+    opened.terminate()
+    opened.communicate(timeout=PATIENCE)
 
 
 def test_doctor_reports_the_store_and_fails_for_one_that_it_cannot_open(shell: Shell) -> None:

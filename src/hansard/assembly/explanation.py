@@ -155,10 +155,12 @@ class Prompt(Struct, frozen=True, kw_only=True, dict=True):
         return self.tokens > self.budget
 
     def explain(self) -> str:
-        """Returns the explanation as text, a line for each message."""
+        """Returns the explanation as text, a line for each message, and one for the reserved tokens."""
         lines = [
             f"{'kept' if each.kept else 'dropped':8}{each.why:14}{each.tokens:6}  {each.role:10} {each.message_id}"
             for each in self.decisions
         ]
+        if self.reserved:
+            lines.append(f"{'kept':8}{'reserved':14}{self.reserved:6}  system prompt and tools")
         lines.append(f"{len(self.kept)} kept, {len(self.dropped)} dropped, {self.tokens} of {self.budget} tokens")
         return "\n".join(lines)

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from hansard.cli import output
 from hansard.cli.context import Context, require_store
 from hansard.cli.extras import require
+from hansard.rules import not_found
 from hansard.urls import Url
 
 
@@ -28,12 +29,19 @@ def open_(
     It serves the store on a free port of this machine until Ctrl-C. If the store is a Hansard server, it opens that
     server's page and ends.
     """
-    path = "" if conversation is None else f"/c/{quote(conversation, safe='')}"
+    context.refuse_user()
+    path = "" if context.tenant is None else f"/t/{quote(context.tenant, safe='')}/"
+    if conversation is not None:
+        path = f"{path.rstrip('/')}/c/{quote(conversation, safe='')}"
     if Url(context.url).scheme in ("http", "https"):
         _show(context.url.rstrip("/") + path, print_only=print_only)
         return
     require_store(context.url)
     require("open", context.url)
+    if conversation is not None:
+        with context.open() as store:
+            if store.get_conversation(conversation) is None:
+                raise not_found(conversation)
     from hansard.server.process import run
     from hansard.server.settings import Settings
 

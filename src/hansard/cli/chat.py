@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from hansard.cli import output
 from hansard.cli.answer import print_answer
 from hansard.cli.context import Context
+from hansard.cli.table import print_table
 from hansard.cli.transcript import body_of
 from hansard.cli.values import visible
 from hansard.errors import HansardError, MessageNotFound, ValidationError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HELP = """\
-/history [N]        show the newest N messages, 20 by default, with their numbers
+/history [N]        show the newest N messages (20), with numbers
 /search WORDS       search this conversation
 /why                explain the last prompt
 /edit NUMBER TEXT   replace a message, on a new branch
@@ -82,7 +83,7 @@ def chat(
 
 
 async def _open(url: str) -> Store:
-    from hansard.connect import connect
+    from hansard.connection import connect
 
     return await connect(url)
 
@@ -185,7 +186,20 @@ class Terminal:
             output.print_note("nothing found")
 
     async def _why(self, _: str) -> None:
-        print(visible(self._chat.why()))
+        prompt = self._chat.prompt
+        if prompt is None:
+            output.print_note("no prompt was made yet")
+            return
+        rows: list[tuple[str | int, ...]] = [
+            ("kept" if each.kept else "dropped", each.why.replace("_", " "), each.tokens, each.role, each.message_id)
+            for each in prompt.decisions
+        ]
+        if prompt.reserved:
+            rows.append(("kept", "reserved", prompt.reserved, "", "system prompt and tools"))
+        columns = ("DECISION", "REASON", "TOKENS", "ROLE", "MESSAGE")
+        print_table(columns, rows, numbers=["TOKENS"], leave_out=("ROLE", "MESSAGE"))
+        counts = f"{len(prompt.kept)} kept, {len(prompt.dropped)} dropped"
+        print(f"{counts}, {prompt.tokens:,} of {prompt.budget:,} tokens")
 
     async def _edit(self, rest: str) -> None:
         number, _, text = rest.partition(" ")

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -67,6 +66,8 @@ def _installation() -> Iterator[Finding]:
 
 def _extras() -> tuple[set[str], dict[str, list[str]]]:
     """Returns the extras that are installed, and those that are installed in part, with what they lack."""
+    from importlib import metadata  # imported here: every command would wait for it
+
     wanted: dict[str, list[str]] = {}
     for requirement in metadata.requires("hansard") or ():
         extra, name = _EXTRA.search(requirement), _DISTRIBUTION.match(requirement)
@@ -86,6 +87,8 @@ def _applies(requirement: str) -> bool:
 
 
 def _is_installed(name: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:

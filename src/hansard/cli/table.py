@@ -37,7 +37,8 @@ def print_table(
     drawn = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     for name, width in widths.items():
         justify = "right" if name in numbers else "left"
-        drawn.add_column(name, justify=justify, overflow="ellipsis", no_wrap=name != wrap, width=width)  # type: ignore[arg-type]
+        overflow = "fold" if name == wrap else "ellipsis"
+        drawn.add_column(name, justify=justify, overflow=overflow, no_wrap=name != wrap, width=width)  # type: ignore[arg-type]
     shown = [columns.index(name) for name in widths]
     for row in cells:
         drawn.add_row(*(Text(row[column]) for column in shown))
