@@ -32,7 +32,7 @@ class Options:
     folder: str | None = None
     """The folder for the files of all contenders; None for the system's temporary folder."""
     sizes: tuple[int, ...] = ()
-    """How many messages the stores of `growth` have, the smallest first; none for the usual sizes."""
+    """How many messages `growth` and `import` use, the smallest first; none for the usual sizes."""
     keep: bool = False
     """Whether the stores of `growth` stay, for the next run."""
 

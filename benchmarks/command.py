@@ -68,9 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", action=argparse.BooleanOptionalAction, default=True, help="run the peers that are installed")
     add("--url", default=DEFAULT_URL, help="the store to measure; {path} is a fresh file name (%(default)s)")
     add("--folder", help="the folder for all stores: use a real disk, else syncing costs nothing")
-    add(
-        "--sizes", type=_sizes, default=(), metavar="N,N", help="the messages in the stores of `growth`, smallest first"
-    )
+    about_sizes = "the messages in the stores of `growth`, or in the files of `import`, smallest first"
+    add("--sizes", type=_sizes, default=(), metavar="N,N", help=about_sizes)
     add("--keep", action="store_true", help="keep the stores of `growth`; the next run continues one that was stopped")
     add("--table", type=Path, metavar="FILE", help="only print the table of that result, as Markdown")
     add("--page", type=Path, metavar="PAGE", help="only write the page of all results that are kept")

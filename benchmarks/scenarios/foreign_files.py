@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -174,6 +175,14 @@ def _plain_rows(path: Path, messages: int) -> None:
     )
 
 
+def _csv(path: Path, messages: int) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["thread_id", "role", "content", "message_id"])
+        for id, said in _conversations(messages):
+            rows.writerows([id, sample.role, sample.text, f"n{sample.number}"] for sample in said)
+
+
 def _agents(path: Path, messages: int) -> None:
     table = "agent_messages (id INTEGER PRIMARY KEY, session_id TEXT, message_data TEXT, created_at TIMESTAMP)"
     connection = sqlite3.connect(path)
@@ -196,6 +205,7 @@ FILES: dict[str, tuple[str, Callable[[Path, int], None]]] = {
     "open-webui": ("chats.json", _open_webui),
     "openai-jsonl": ("train.jsonl", _fine_tuning),
     "jsonl": ("rows.jsonl", _plain_rows),
+    "csv": ("rows.csv", _csv),
     "openai-agents": ("sessions.db", _agents),
 }
 """What each kind of file is called, and how it is made."""

@@ -1,7 +1,8 @@
 """Imports of other programs' files, against openai-agents' session, which stores the same messages in batches.
 
-Processor time is compared, not the clock: an import is work of the processor, and a busy machine does not change it.
-Imported messages are indexed for search, which the session does not do. The peak of memory must not follow the file.
+Targets are for processor time: an import is work of the processor, and a busy machine changes it less than the clock,
+which is compared too, without a target. Imported messages are indexed for search, which the session does not do. The
+peak of memory must not follow the file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 
 from benchmarks.arena import Arena
 from benchmarks.child import drive, in_child
@@ -30,16 +31,22 @@ AT_MOST = 2.5
 MOST_MEMORY = 200.0
 """MiB, whatever the size of the file."""
 
+Times = tuple[float, float]
+"""Seconds of the processor, and on the clock."""
+
 
 def run(arena: Arena) -> Iterator[Comparison]:
     arena.require_files()
-    messages = arena.size(1_000_000, quick=20_000)
+    messages = arena.options.sizes[0] if arena.options.sizes else arena.size(1_000_000, quick=20_000)
     work = ImportWork(arena, messages)
     series = by_turns(work.timed_contenders(arena.size(3, quick=1)))
     judge = Judge(arena.roster, f"{TITLE}, {messages:,} messages", series)
     yield judge.compare(APPEND, SESSION, 1.0)
     for kind in FILES:
         yield judge.compare(title_of(kind), SESSION, AT_MOST)
+    clock = Judge(arena.roster, f"{TITLE}, {messages:,} messages, on the clock", work.on_the_clock)
+    for name in (APPEND, *map(title_of, FILES)):
+        yield clock.compare(name, SESSION, None)
     for kind in FILES:
         peaks = {title_of(kind): work.peaks[kind], "the limit": [MOST_MEMORY] * len(work.peaks[kind])}
         yield Judge(arena.roster, f"{TITLE}, peak memory", peaks, unit="MiB").compare(title_of(kind), "the limit", 1.0)
@@ -54,6 +61,7 @@ class ImportWork:
         self.arena = arena
         self.messages = messages
         self.peaks: dict[str, list[float]] = {kind: [] for kind in FILES}
+        self.on_the_clock: dict[str, list[float]] = {}
 
     def timed_contenders(self, rounds: int) -> list[TimedContender]:
         appends = [kind.key for kind in self.arena.roster.of([APPEND, SESSION])]
@@ -64,9 +72,9 @@ class ImportWork:
 
     def append(self, key: str, _round: int) -> float:
         place = self.arena.place()
-        seconds, _ = in_child(append_all, key, place, self.messages)
+        times, _ = in_child(append_all, key, place, self.messages)
         self.arena.discard(place)
-        return seconds / self.messages * 1e6
+        return self._each_message(key, times)
 
     def load(self, kind: str, _round: int) -> float:
         place = self.arena.place()
@@ -74,49 +82,67 @@ class ImportWork:
         file = place[0].parent / f"{place[0].name}-{kind}" / name
         file.parent.mkdir()
         make(file, self.messages)
-        seconds, peak = in_child(import_all, kind, place, file, self.messages)
+        times, peak = in_child(import_all, kind, place, file, self.messages)
         self.peaks[kind].append(peak)
         shutil.rmtree(file.parent)
         self.arena.discard(place)
-        return seconds / self.messages * 1e6
+        return self._each_message(title_of(kind), times)
+
+    def _each_message(self, name: str, times: Times) -> float:
+        """Notes the time on the clock, and returns the processor time, both of a message in microseconds."""
+        processor, clock = (seconds / self.messages * 1e6 for seconds in times)
+        self.on_the_clock.setdefault(name, []).append(clock)
+        return processor
 
 
-def append_all(key: str, place: Place, messages: int) -> float:
+def append_all(key: str, place: Place, messages: int) -> Times:
     contender = load(key)(*place)
     return drive(contender, _append(contender, messages // BATCH))
 
 
-async def _append(contender: Contender, conversations: int) -> float:
+async def _append(contender: Contender, conversations: int) -> Times:
     await contender.open()
-    seconds = 0.0
+    spent = (0.0, 0.0)
     for number in range(conversations):
         batch = samples(BATCH)
-        begin = process_time()
+        begin = _now()
         await contender.append_many(name_of(number), batch)
-        seconds += process_time() - begin
-    begin = process_time()
+        spent = _sum(spent, _since(begin))
+    begin = _now()
     await contender.close()
-    return seconds + process_time() - begin
+    return _sum(spent, _since(begin))
 
 
-def import_all(kind: str, place: Place, file: Path, messages: int) -> float:
+def _now() -> Times:
+    return process_time(), perf_counter()
+
+
+def _since(begin: Times) -> Times:
+    return process_time() - begin[0], perf_counter() - begin[1]
+
+
+def _sum(one: Times, other: Times) -> Times:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def import_all(kind: str, place: Place, file: Path, messages: int) -> Times:
     return asyncio.run(_import(kind, place[1], file, messages))
 
 
-async def _import(kind: str, url: str, file: Path, messages: int) -> float:
+async def _import(kind: str, url: str, file: Path, messages: int) -> Times:
     from hansard import connect
     from hansard.importers import ImportReport, importer_for, importers, load, open_source
 
     # As for the session: its modules are loaded, and it is open, before its time begins.
     importers()
     store = await connect(url)
-    begin = process_time()
+    begin = _now()
     source = open_source(file)
     importer = importer_for(source)
     report = ImportReport(importer.name)
     await load(store, importer.read(source, report), report)
     source.close()
     await store.close()
-    seconds = process_time() - begin
+    spent = _since(begin)
     check((importer.name, report.messages, report.problems) == (kind, messages, []), f"the import reports {report}")
-    return seconds
+    return spent

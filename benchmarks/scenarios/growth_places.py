@@ -6,6 +6,7 @@ is started here, because the processes of another one are not known.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import time
@@ -21,6 +22,11 @@ from benchmarks.arena import Arena
 from benchmarks.contenders import NotAvailable
 
 _SMALL = 10_000
+_PATIENCE = 600.0
+_LOOK = 10.0
+"""Seconds for which a node is watched."""
+_IDLE = 0.1
+"""The part of a core that a node without work needs, and this process beside it."""
 
 
 class Place(ABC):
@@ -130,7 +136,7 @@ class Keyspaces(Place):
             raise NotAvailable(reason)
         self._folder = arena.kept("growth-cassandra")[0] if self.options.keep else arena.place()[0]
         self._node = Node(self._folder)
-        self._node.start("-Xmx1g")  # the little that tests need is collected for seconds under a bulk load
+        self._node.start("-Xmx4g")  # with one gigabyte it fails when half a million messages are indexed
 
     def _keyspace(self, messages: int) -> str:
         return f"growth_{messages}" if self.is_kept(messages) else f"growth_{os.getpid()}_{messages}"
@@ -140,6 +146,15 @@ class Keyspaces(Place):
 
     async def pids(self) -> Sequence[int]:
         return [self._node.process.pid] if self._node.process else ()
+
+    async def tidy(self, messages: int) -> None:
+        """Waits until the node has compacted what was written: its processor time is that of the calls then."""
+        give_up = time.monotonic() + _PATIENCE
+        busy = True
+        while busy and time.monotonic() < give_up:
+            before = processor_time(await self.pids())
+            await asyncio.sleep(_LOOK)
+            busy = processor_time(await self.pids()) - before > _IDLE * _LOOK * 1e6
 
     async def bytes(self, messages: int) -> int:
         self._node.stop()  # writes out what it holds in memory
