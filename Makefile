@@ -15,7 +15,7 @@ TAG =
 
 QUICK = tests/analysis tests/assembly tests/contract/test_contract.py tests/formats tests/store \
 	$(filter-out %_environment.py %_snapshots.py %_concurrency.py,$(wildcard tests/test_*.py))
-SOAK = tests/contract tests/adapters tests/backends tests/docs/test_backend_page.py tests/search tests/server/openai_wire/test_relay_chaos.py \
+SOAK = tests/contract tests/adapters tests/backends tests/docs/test_backend_page.py tests/importers/test_mutations.py tests/search tests/server/openai_wire/test_relay_chaos.py \
 	tests/server/openai_wire/test_schema.py tests/server/test_openapi.py tests/store/test_odd_arguments.py \
 	tests/web/test_axe.py tests/web/test_layout.py
 UPGRADE =
@@ -37,14 +37,17 @@ COMPILE = '$(UV)' pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-index-url $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve quick test soak check fmt bench docs dist constraints clean
+.PHONY: help setup serve quick test suite soak check types lint fmt bench docs dist constraints clean
 
 help:
 	@echo 'make serve        run the server (URL=, HOST=, PORT=)'
 	@echo 'make quick        units, and the contract on memory and SQLite: while you work (PYTEST_ARGS=, JOBS=)'
-	@echo 'make test         check, then the whole test suite (PYTEST_ARGS=, JOBS=)'
+	@echo 'make test         check, and the whole test suite (PYTEST_ARGS=, JOBS=)'
+	@echo 'make suite        only the test suite (PYTEST_ARGS=, JOBS=)'
 	@echo 'make soak         kills, damage, chaos and random runs, many times: hours (PYTEST_ARGS=, JOBS=)'
 	@echo 'make check        lint, format, types, layers, spelling, names, sizes'
+	@echo 'make lint         check without types'
+	@echo 'make types        check only types'
 	@echo 'make fmt          format, and fix what can be fixed'
 	@echo 'make bench        run the benchmarks (BENCH_ARGS=)'
 	@echo 'make docs         build the site of the documentation in site/'
@@ -58,8 +61,13 @@ setup: .venv/.ready
 serve: .venv/.ready
 	$(if $(URL),HANSARD_URL='$(URL)' )$(BIN)/hansard serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
+# Types take two minutes of one core where nothing is cached, so they are checked beside the tests. What is wrong is said
+# again at the end, where it is seen.
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types suite || { $(BIN)/mypy; exit 1; }
+
 # CrewAI cannot be installed beside the other frameworks. Where it cannot be had at all, its tests say so and are skipped.
-test: check
+suite: .venv/.ready
 	-@$(MAKE) --no-print-directory .venv-crewai/.ready
 	$(BIN)/python tools/browser.py
 	$(BIN)/python tools/axe.py
@@ -76,6 +84,7 @@ soak: export HANSARD_DAMAGES ?= 1000
 soak: export HANSARD_KILLS ?= 100
 soak: export HANSARD_EXAMPLES ?= 200
 soak: export HANSARD_FUZZED_QUERIES ?= 5000
+soak: export HANSARD_MUTATIONS ?= 100
 soak: export HANSARD_CONVERSATION ?= 200000
 soak: export HANSARD_CONTRACT ?= all
 soak: export HANSARD_ADAPTERS ?= all
@@ -83,10 +92,14 @@ soak: export HANSARD_WIDTHS ?= all
 soak: .venv/.ready
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal --durations 20 $(SOAK) $(PYTEST_ARGS)
 
-check: .venv/.ready
+check: lint types
+
+types: .venv/.ready
+	$(BIN)/mypy
+
+lint: .venv/.ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(BIN)/python tools/names.py

@@ -6,10 +6,13 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import httpx
 import httpx2
@@ -19,6 +22,7 @@ from tests.absences import absences
 from tests.contract import tiers
 from tests.contract.backends import PRESENT
 from tests.servers import cassandra, postgres, runs
+from tests.wait import PATIENCE
 
 # How long something takes is for the benchmarks to say: a busy machine fails no test. And what one run tries, every run
 # tries: a fault that nobody has met yet is looked for with $HANSARD_EXAMPLES, not found by whoever comes next.
@@ -30,6 +34,9 @@ settings.register_profile(
     derandomize="HANSARD_EXAMPLES" not in os.environ,
 )
 settings.load_profile("untimed")
+
+# jsonschema would load it to check IRIs, which no schema here has: its parsers take seconds of every process.
+sys.modules.setdefault("rfc3987_syntax", cast(ModuleType, None))
 
 
 _OWNER = pytest.StashKey[bool]()
@@ -110,4 +117,13 @@ def authorities() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, read in (("httpx", httpx.create_ssl_context), ("httpx2", httpx2.create_ssl_context)):
             patch.setattr(f"{name}._transports.default.create_ssl_context", cache(read))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient() -> Iterator[None]:
+    """Lets clients wait as long as a busy machine may need: the default of httpx is five seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for phase in ("connect", "read", "write", "pool"):
+            patch.setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, phase, PATIENCE)
         yield

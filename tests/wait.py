@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds, only so that a fault does not hang: what works is there at once, or as soon as the machine gets to it."""
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 import anyio
 import pytest
+from tests.wait import PATIENCE
 
 from hansard.adapters.history import uninterrupted
 
@@ -55,7 +56,7 @@ async def test_a_write_that_is_cancelled_before_it_began_leaves_nobody_waiting()
     await asyncio.sleep(0)
     for task in asyncio.all_tasks() - others - {caller}:
         task.cancel()
-    done, _ = await asyncio.wait([caller], timeout=30)
+    done, _ = await asyncio.wait([caller], timeout=PATIENCE)
     assert done
     assert caller.cancelled()
 

@@ -200,7 +200,7 @@ class Provider:
             "sub": "ada",
             "iss": "https://issuer",
             "aud": "hansard",
-            "exp": time.time() + 60,
+            "exp": time.time() + 600,
             "hansard_tenant": "acme",
             "scope": "openid hansard:read hansard:write",
         }

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import ssl
 import threading
 import time
@@ -29,6 +30,7 @@ from tests.wait import PATIENCE, until
 
 from hansard import sync
 from hansard.server.key_file import KeyFile
+from hansard.server.rest.messages import _MANY
 
 BODY = {"messages": [{"role": "user", "content": "hello"}]}
 
@@ -88,6 +90,12 @@ def test_one_scrape_counts_the_requests_of_all_workers(tmp_path: Path) -> None:
         process.communicate(timeout=PATIENCE)
 
 
+def _has_append(address: str) -> bool:
+    """Whether the worker that answers has heard of the append."""
+    counted = 'hansard_requests_total{action="append_messages",status="200"} 1.0'
+    return counted in httpx.get(address + "/metrics", timeout=PATIENCE).text.splitlines()
+
+
 def test_a_worker_that_dies_is_logged_and_its_counts_stay(tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--workers", "2") as (address, process):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -95,15 +103,13 @@ def test_a_worker_that_dies_is_logged_and_its_counts_stay(tmp_path: Path) -> Non
             pytest.skip("this system does not tell a process's children")
         with httpx.Client(base_url=address, timeout=PATIENCE) as client:
             append(client)
-        time.sleep(
-            2.5
-        )  # others see the counts after half a second; a worker that dies in its first two is not replaced
+        until(lambda: all(_has_append(address) for _ in range(10)))  # both workers, by new connections
+        time.sleep(2.5)  # a worker that dies in its first two seconds is not replaced
         victims = [int(id) for id in children.read_text().split()]
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
         until(lambda: not set(victims) & set(map(int, children.read_text().split())))
-        text = httpx.get(address + "/metrics", timeout=PATIENCE).text
-        assert metric(text, 'hansard_requests_total{action="append_messages",status="200"}') == 1
+        assert _has_append(address)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE)
     lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
@@ -216,12 +222,25 @@ def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
 def test_a_stream_continues_after_the_signal_to_stop(tmp_path: Path) -> None:
     with serving_process(tmp_path, "sqlite:///made.db", "--drain", "60") as (address, process):
 
+        def is_stored() -> bool:
+            return httpx.get(address + "/api/v1/conversations/c", timeout=PATIENCE).is_success
+
+        def refuses() -> bool:
+            try:
+                socket.create_connection((host, int(port)), PATIENCE).close()
+            except OSError:
+                return True
+            return False
+
         def lines() -> Iterator[bytes]:
-            yield b'{"role":"user","content":"before","id":"a"}\n'
-            time.sleep(0.5)
+            for number in range(_MANY):
+                yield f'{{"role":"user","content":"before","id":"{number}"}}\n'.encode()
+            until(is_stored)
             process.send_signal(signal.SIGTERM)
-            time.sleep(2)
-            yield b'{"role":"user","content":"after","id":"b"}\n'
+            until(refuses)
+            yield b'{"role":"user","content":"after","id":"after"}\n'
+
+        host, _, port = address.removeprefix("http://").partition(":")
 
         answer = httpx.post(
             address + "/api/v1/conversations/c/lines",
@@ -229,7 +248,7 @@ def test_a_stream_continues_after_the_signal_to_stop(tmp_path: Path) -> None:
             headers={"Content-Type": "application/x-ndjson"},
             timeout=PATIENCE,
         )
-        assert answer.json()["messages"] == 2
+        assert answer.json()["messages"] == _MANY + 1
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -373,7 +373,10 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 def open_connections(pid: int) -> int:
     """Returns how many established TCP connections a process has."""
-    inodes = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    inodes = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # The process closes others of its files meanwhile.
+            inodes.add(str(each.readlink()))
     lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return len([line for line in lines if line[3] == "01" and f"socket:[{line[9]}]" in inodes])
 

@@ -6,11 +6,13 @@ A `redis-server` or `valkey-server` on the PATH is preferred; else the binary th
 from __future__ import annotations
 
 import importlib.util
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,17 +41,18 @@ def why_absent() -> str | None:
 
 
 def free_port() -> int:
-    """One whose cluster port, 10,000 above, is free as well."""
+    """One whose cluster port, 10,000 above, is free as well.
+
+    Both are below those that systems give to outgoing connections. Tests kill servers and start them again, while
+    others make thousands of connections: one of these could take the port in between.
+    """
     while True:
-        with socket.socket() as low, socket.socket() as high:
-            low.bind(("127.0.0.1", 0))
-            port: int = low.getsockname()[1]
-            if port < 55_000:
-                try:
-                    high.bind(("127.0.0.1", port + 10_000))
-                except OSError:
-                    continue
-                return port
+        # Not from `random`, which has the same seed in every process of a test run.
+        port = 10_000 + secrets.randbelow(12_768)
+        with socket.socket() as low, socket.socket() as high, suppress(OSError):
+            low.bind(("127.0.0.1", port))
+            high.bind(("127.0.0.1", port + 10_000))
+            return port
 
 
 class Server:

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+
+from tests.wait import PATIENCE
+from tools.cassandra import free_port
 
 _RCLONE = Path(sys.executable).with_name("rclone")
 KEY, SECRET = "a-key", "a-secret"
-_PATIENCE = 60.0
 
 
 def why_absent() -> str | None:
@@ -23,8 +25,7 @@ def why_absent() -> str | None:
 def running(folder: Path, bucket: str) -> Iterator[str]:
     """Serves the folder, in which the bucket is created. Yields the endpoint."""
     (folder / bucket).mkdir(parents=True, exist_ok=True)
-    with closing(socket.create_server(("127.0.0.1", 0))) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port("127.0.0.1")
     command = [str(_RCLONE), "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}"]
     command += ["--config", "/dev/null", "--vfs-cache-mode", "off", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -37,7 +38,7 @@ def running(folder: Path, bucket: str) -> Iterator[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:
-    give_up = time.monotonic() + _PATIENCE
+    give_up = time.monotonic() + PATIENCE
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -103,9 +103,9 @@ def run(kind: Broken, test: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", CAUGHT, ids=lambda kind: kind.__name__)
 def test_a_broken_backend_is_caught(kind: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansard.testing.contract.watch.PATIENCE", 0.2)
     test, arguments = CAUGHT[kind]
     run(MemoryBackend, test, arguments)
+    monkeypatch.setattr("hansard.testing.contract.watch.PATIENCE", 0.2)
     noticed = (AssertionError, pytest.fail.Exception, HansardError, TimeoutError)
     with pytest.raises(noticed):
         run(kind, test, arguments)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.backends.http.test_http import Cutting
 from tests.backends.openai.test_mirror import Side, both, every_kind, say, scenario, url_of
 from tests.server.kit import serving
+from tests.wait import PATIENCE
 
 from hansard import connect
 from hansard.backends.openai.threads import RemoteThreads
@@ -325,6 +326,32 @@ ACTS = (_append, _delete, _replace, _clear, _begin_anew)
 
 
 @every_kind
+@pytest.mark.parametrize("complete", ["update", "append"])
+def test_check_reports_what_waits_for_the_next_write(kind: str, complete: str) -> None:
+    async def run() -> None:
+        with serving() as api:
+            async with (
+                Cutting(api.address) as wire,
+                connect(url_of(kind, wire.address, "memory://")) as store,
+            ):
+                await store.append("c", say("one"))
+                assert await store.check() == []
+                wire.cut, wire.times = "request", 99
+                with pytest.raises(Unavailable):
+                    await store.append("c", say("two", "three"))
+                wire.times = 0
+                (problem,) = await store.check()
+                assert problem.what == "2 of its messages are not at the API yet: the next write adds them"
+                if complete == "append":
+                    await store.append("c", say("four"))
+                else:
+                    await store.update_conversation("c", title="A title")
+                assert await store.check() == []
+
+    asyncio.run(run())
+
+
+@every_kind
 def test_a_deletion_that_broke_off(kind: str) -> None:
     async def run() -> None:
         with serving() as api:
@@ -474,7 +501,7 @@ def test_two_processes_that_add_the_same_to_a_thread_at_the_same_moment() -> Non
     messages = [Message("user", f"said {seq}", id=f"m{seq}", seq=seq) for seq in range(1, 6)]
 
     async def run(address: str) -> None:
-        async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="x", timeout=30) as client:
+        async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="x", timeout=PATIENCE) as client:
             both = [RemoteThreads(client, "the-mark"), RemoteThreads(client, "the-mark")]
             id = await both[0].create({})
             earlier = Message("user", "earlier", id="m0", seq=0)

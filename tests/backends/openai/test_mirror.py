@@ -12,6 +12,7 @@ import openai
 import pytest
 from tests.backends.http.test_http import Cutting
 from tests.server.kit import Served, serving
+from tests.wait import PATIENCE
 
 from hansard import connect
 from hansard.errors import Unavailable, Unsupported, ValidationError
@@ -63,7 +64,7 @@ async def both(
 ) -> AsyncIterator[tuple[Store, Side]]:
     url = url_of(kind, api.address, index, **options)
     async with (
-        openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x", timeout=30) as client,
+        openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x", timeout=PATIENCE) as client,
         connect(url, clock=clock or utc_now) as store,
     ):
         yield store, Side(client, api, kind)

@@ -198,7 +198,7 @@ def test_a_silent_server_does_not_use_up_the_time(folder: Path) -> None:
             silent.bind(str(folder / "silent" / ".s.PGSQL.5432"))
             silent.listen()
             both = f"postgresql://postgres@/postgres?host={folder / 'silent'},{there.folder}"
-            async with connect(f"{both}&connect_timeout=2000&schema={postgres.new_schema()}") as store:
+            async with connect(f"{both}&connect_timeout=8000&schema={postgres.new_schema()}") as store:
                 await store.append_message("c", "user", "x")
                 assert len(await store.get_messages("c")) == 1
 

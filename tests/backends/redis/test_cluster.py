@@ -48,7 +48,8 @@ class Load:
                 continue
             self.acknowledged[conversation].append(message.id)
             number += 1
-            await asyncio.sleep(0.002)
+            # Hundreds of writes a second are load enough, while a cluster takes seconds to notice what has died.
+            await asyncio.sleep(0.02)
 
 
 def test_a_primary_that_dies_under_load(cluster: Cluster) -> None:

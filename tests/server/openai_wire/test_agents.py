@@ -9,11 +9,12 @@ from typing import Any
 import openai
 from agents import OpenAIConversationsSession
 from tests.server.kit import serving
+from tests.wait import PATIENCE
 
 
 def scenario(play: Callable[[OpenAIConversationsSession, openai.AsyncOpenAI], Awaitable[None]]) -> None:
     async def run(address: str) -> None:
-        async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="x", max_retries=0, timeout=30) as client:
+        async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="x", max_retries=0, timeout=PATIENCE) as client:
             await play(OpenAIConversationsSession(openai_client=client), client)
 
     with serving() as api:

@@ -14,6 +14,7 @@ import pytest
 from tests.backends.http.test_http import Cutting
 from tests.server.kit import Served, serving
 from tests.server.openai_wire.endpoint import Endpoint, endpoint
+from tests.wait import PATIENCE
 
 from hansard.errors import Unavailable
 from hansard.server.key_file import KeyFile
@@ -85,7 +86,7 @@ def test_through_the_sdk_over_a_wire_that_is_cut(api: Served, model: Endpoint, p
     async def run() -> None:
         async with (
             Cutting(api.address) as wire,
-            openai.AsyncOpenAI(base_url=wire.address + "/v1", api_key="x", timeout=30, max_retries=2) as client,
+            openai.AsyncOpenAI(base_url=wire.address + "/v1", api_key="x", timeout=PATIENCE, max_retries=2) as client,
         ):
             wire.cut, wire.times = cut, 2
             asker = Asker(api, model, path)

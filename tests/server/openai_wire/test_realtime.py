@@ -48,7 +48,7 @@ class Talk:
 
 def scenario(play: Callable[[Talk], Awaitable[None]], url: str = "memory://") -> None:
     async def run(api: Served) -> None:
-        async with openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x", timeout=30) as client:
+        async with openai.AsyncOpenAI(base_url=api.address + "/v1", api_key="x", timeout=PATIENCE) as client:
             id = (await client.conversations.create()).id
             async with client.realtime.connect(model="m", extra_query={"conversation": id}) as connection:
                 talk = Talk(connection, client, id)
@@ -189,7 +189,9 @@ def test_walls(tmp_path: Path) -> None:
     async def refused(address: str, key: str, query: str) -> int:
         headers = {"Authorization": f"Bearer {key}"}
         with pytest.raises(websockets.InvalidStatus) as caught:
-            await websockets.connect(f"{address.replace('http', 'ws')}/v1/realtime{query}", additional_headers=headers)
+            await websockets.connect(
+                f"{address.replace('http', 'ws')}/v1/realtime{query}", additional_headers=headers, open_timeout=PATIENCE
+            )
         return caught.value.response.status_code
 
     async def run(api: Served) -> None:
@@ -204,7 +206,9 @@ def test_walls(tmp_path: Path) -> None:
 
 def socket_of(api: Served, token: str, query: str = "") -> Any:
     headers = {"Authorization": f"Bearer {token}"}
-    return websockets.connect(f"{api.address.replace('http', 'ws')}/v1/realtime{query}", additional_headers=headers)
+    return websockets.connect(
+        f"{api.address.replace('http', 'ws')}/v1/realtime{query}", additional_headers=headers, open_timeout=PATIENCE
+    )
 
 
 async def heard(socket: Any) -> Any:
@@ -326,7 +330,9 @@ def test_a_part_that_is_no_object_cannot_be_truncated() -> None:
 def test_there_is_no_other_socket(path: str) -> None:
     async def refused(api: Served, headers: dict[str, str]) -> None:
         with pytest.raises(websockets.InvalidStatus) as caught:
-            await websockets.connect(api.address.replace("http", "ws") + path, additional_headers=headers)
+            await websockets.connect(
+                api.address.replace("http", "ws") + path, additional_headers=headers, open_timeout=PATIENCE
+            )
         response = caught.value.response
         assert response.status_code == 404
         assert json.loads(response.body or b"")["error"]["code"] == "unknown_url"

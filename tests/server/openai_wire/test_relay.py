@@ -36,7 +36,7 @@ class Kit:
     async def talk(self, **query: str) -> AsyncIterator[Any]:
         """The SDK's connection to a session that has begun."""
         async with (
-            openai.AsyncOpenAI(base_url=self.api.address + "/v1", api_key="sk-mine", timeout=30) as client,
+            openai.AsyncOpenAI(base_url=self.api.address + "/v1", api_key="sk-mine", timeout=PATIENCE) as client,
             client.realtime.connect(model="m-voice", extra_query={"conversation": "call", **query}) as connection,
         ):
             await until(connection, "session.created")
@@ -47,7 +47,7 @@ class Kit:
         address = f"{self.api.address.replace('http', 'ws')}/v1/realtime?model=m-voice&{query}"
         given = {"Authorization": f"Bearer {key}"} if key else {}
         headers = given | options.pop("headers", {})
-        return websockets.connect(address, additional_headers=headers, **options)
+        return websockets.connect(address, additional_headers=headers, open_timeout=PATIENCE, **options)
 
     async def refused(self, query: str = "conversation=call", key: str = "sk-mine", **options: Any) -> Any:
         with pytest.raises(websockets.InvalidStatus) as caught:

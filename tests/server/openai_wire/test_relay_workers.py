@@ -72,7 +72,7 @@ def test_a_worker_that_dies_takes_only_its_own_sessions(tmp_path: Path) -> None:
 async def _play(address: str, model: Endpoint, process: subprocess.Popen[str], children: Path) -> None:
     names = [f"call-{number}" for number in range(SESSIONS)]
     async with (
-        openai.AsyncOpenAI(base_url=address + "/v1", api_key="sk-mine", timeout=30, max_retries=0) as client,
+        openai.AsyncOpenAI(base_url=address + "/v1", api_key="sk-mine", timeout=PATIENCE, max_retries=0) as client,
         AsyncExitStack() as stack,
     ):
         calls = Calls(client, address)

@@ -15,7 +15,7 @@ from hansard.testing import processes
 from hansard.testing.contract.base import Contract, races, require, require_url, say
 from hansard.testing.targets import Driver, Target
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which a test fails instead of hanging; a correct tail answers at once."""
 
 
