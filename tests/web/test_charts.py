@@ -47,10 +47,11 @@ def test_a_scale_has_no_number_twice() -> None:
 
 
 def test_the_highest_column_fills_the_chart_and_none_leaves_it() -> None:
-    heights = [float(each["height"]) for each in drawn(1, 1_000_000, 0, 500_000).all("rect", "bar")]
-    low, high, none, half = heights
-    assert none == 0 < low < half < high
-    assert [float(each["y"]) >= 0 for each in drawn(5, 7).all("rect", "bar")] == [True, True]
+    days = [day.all("rect")[1:] for day in drawn(1, 1_000_000, 0, 500_000).all("g")]
+    assert [len(columns) for columns in days] == [1, 1, 0, 1]
+    low, high, half = (float(column["height"]) for columns in days for column in columns)
+    assert 0 < low < half < high == 100
+    assert [float(day.all("rect")[1]["y"]) for day in drawn(5, 10).all("g")] == [50, 0]
 
 
 def test_models_agents_and_users_are_ranked_by_cost_in_a_currency(site: Site) -> None:

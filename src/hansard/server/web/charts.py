@@ -66,11 +66,10 @@ def nice_limit(value: float) -> float:
 
 
 def _column(bar: Bar, x: int, tall: float, show: Callable[[float], str]) -> str:
-    tall = max(1.5, tall) if bar.value > 0 else 0.0
-    return (
-        f'<g><title>{escape(bar.label)}: {show(bar.value)}</title><rect class="hit" x="{x}"/>'
-        f'<rect class="bar" x="{x + 3}" y="{_FLOOR - tall:.0f}" height="{tall:.0f}"/></g>'
-    )
+    """Returns the area of a day, which answers the pointer, and its column. A page has many: they have no classes."""
+    tall = max(1.5, tall)
+    column = f'<rect x="{x + 3}" y="{_FLOOR - tall:.0f}" height="{tall:.0f}"/>' if bar.value > 0 else ""
+    return f'<g><title>{escape(bar.label)}: {show(bar.value)}</title><rect x="{x}"/>{column}</g>'
 
 
 def _named_days(bars: Sequence[Bar]) -> str:
