@@ -18,7 +18,7 @@ from tests.servers import postgres
 
 import hansard
 import hansard.sync
-from hansard.analysis import Lookup, parse_query
+from hansard.analysis import VERSION, Lookup, parse_query
 from hansard.backends.postgres import read, schema, search_sql, tenant_data
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.options import parse
@@ -218,6 +218,32 @@ def assert_indexed(plan: str) -> None:
 def test_a_hot_query_uses_an_index(full: str, name: str) -> None:
     plan = asyncio.run(plan_of(full, QUERIES[name], HOT[name]))
     assert_indexed(plan)
+
+
+@pytest.mark.parametrize(("given", "most"), [("NULL", 200), ("ARRAY['c1500', 'c2999']", 20)])
+def test_a_pass_of_the_index_reads_no_more_of_a_long_queue_than_it_needs(full: str, given: str, most: int) -> None:
+    """With the plan that the server makes for all parameters: a pass that read the whole queue took a second of each."""
+
+    async def plan() -> str:
+        async with raw() as connection, connection.transaction():
+            await connection.execute(
+                in_schema(
+                    "INSERT INTO hansard.search_queue SELECT tenant, conversation, line, seq FROM hansard.messages "
+                    "ON CONFLICT DO NOTHING; ANALYZE hansard.search_queue; SET LOCAL plan_cache_mode = force_generic_plan; "
+                    f"PREPARE next AS {QUERIES['queued']}",
+                    full,
+                )
+            )
+            rows = await connection.fetch(
+                f"EXPLAIN (ANALYZE) EXECUTE next('t', 'c', 0, 0, {given}, 200, 8000000, {VERSION})"
+            )
+            await connection.execute("DEALLOCATE next")
+            return "\n".join(row[0] for row in rows)
+
+    text = asyncio.run(plan())
+    assert not re.search(r"Parallel|Seq Scan on search_queue|Rows Removed by Filter", text), text
+    read = re.findall(r"on search_queue\S* .*actual time=\S+ rows=([\d.]+) loops=(\d+)", text)
+    assert 0 < sum(float(rows) * int(loops) for rows, loops in read) <= most, text
 
 
 @pytest.mark.parametrize("count", [1, 20_000])

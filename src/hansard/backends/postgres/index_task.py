@@ -18,6 +18,8 @@ REFUSED = 60.0
 """Seconds until a process that may not write, such as on a replica, tries again: it may have become the primary."""
 MOST_WAITING = 5000
 """With this many waiting messages, the index is filled during appends."""
+_CONVERSATIONS = 50
+"""Conversations whose messages are indexed in one sweep: each of its passes looks all of them up in the queue."""
 
 _log = logging.getLogger("hansard")
 
@@ -98,7 +100,9 @@ class IndexTask:
     async def _fill(self) -> None:
         written, self._written = self._written, {}
         for tenant, conversations in written.items():
-            await self._sweep(tenant, sorted(conversations))
+            ordered = sorted(conversations)
+            for first in range(0, len(ordered), _CONVERSATIONS):
+                await self._sweep(tenant, ordered[first : first + _CONVERSATIONS])
 
     async def _fill_left(self) -> None:
         """Indexes messages that no process has indexed for a while, in any conversation."""
