@@ -23,7 +23,8 @@ from langchain_core.messages import AIMessage
 from playwright.sync_api import Browser, sync_playwright
 from tests.adapters.test_deepagents import calling, scripted
 from tests.importers import exports
-from tools.screenshots import DESKTOP, PHONE, browser_path, serving, take
+from tools import browser as chromium
+from tools.screenshots import DESKTOP, PHONE, serving, take
 
 import hansard.sync
 from hansard.server.web.sample_data import load_sample
@@ -145,7 +146,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, serving(Path(name), make) as address:
         ids = places(f"sqlite:///{name}/sample.db")
         with sync_playwright() as playwright:
-            browser: Browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+            browser: Browser = playwright.chromium.launch(executable_path=chromium.path(), args=["--no-sandbox"])
             for look in options.look or LOOKS:
                 for each in options.pages or PAGES:
                     page = browser.new_page(timezone_id="Europe/Oslo", locale="en-GB", **LOOKS[look])

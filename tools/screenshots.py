@@ -1,14 +1,12 @@
 """Takes the screenshots in the README and the docs, from the sample data, so that they stay up to date.
 
-Needs Chromium: `.venv/bin/python tools/screenshots.py docs/images`.
+Needs Chromium: `.venv/bin/python -m tools.screenshots docs/images`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
+from tools import browser
 
 import hansard
 from hansard.server.web.sample_data import load_sample
@@ -38,10 +37,6 @@ SHOTS: dict[str, tuple[str, dict[str, int], str]] = {
 _SETTLED = """async () => {
   for (let frame = 0; frame < 12; frame++) await new Promise((done) => requestAnimationFrame(done));
 }"""
-
-
-def browser_path() -> str | None:
-    return os.environ.get("HANSARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 async def fill_with_sample(url: str) -> None:
@@ -80,16 +75,16 @@ def take(page: Page, address: str, into: Path, *, whole: bool) -> None:
 def main(into: Path, names: list[str], *, whole: bool = False) -> None:
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name, serving(Path(name)) as address, sync_playwright() as playwright:
-        path = browser_path()
+        path = browser.path()
         if path is None:
             sys.exit("no Chromium found: install it, or name it in HANSARD_TEST_CHROMIUM")
-        browser: Browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        chromium: Browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for shot in names or list(SHOTS):
             where, size, colours = SHOTS[shot]
-            page = browser.new_page(viewport=size, color_scheme=colours, timezone_id="Europe/Oslo", locale="en-GB")  # type: ignore[arg-type]
+            page = chromium.new_page(viewport=size, color_scheme=colours, timezone_id="Europe/Oslo", locale="en-GB")  # type: ignore[arg-type]
             take(page, address + where, into / f"{shot}.png", whole=whole)
             page.close()
-        browser.close()
+        chromium.close()
 
 
 if __name__ == "__main__":
