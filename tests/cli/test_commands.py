@@ -27,7 +27,7 @@ def fill(shell: Shell, *, tenant: str = "default") -> None:
             [
                 Message("user", "注文はどこですか。" * 20, id="m1"),
                 Message("assistant", [{"type": "text", "text": "On its way"}], id="m2", usage=Usage(3, 4, model="x")),
-                Message("user", {"tool": [1, 2]}, id="m3", status="interrupted", pinned=True),
+                Message("user", {"tool": [1]}, id="m3", status="interrupted", pinned=True, metadata={"hidden": True}),
             ],
             user_id="u_1",
             agent_id="helper",
@@ -145,8 +145,8 @@ def test_show_prints_a_readable_conversation(shell: Shell) -> None:
     text = shell("show", "c1").out
     assert "注文はどこですか。" in text
     assert "On its way" in text
-    assert '{"tool":[1,2]}' in text
-    assert "interrupted, pinned" in text
+    assert '{"tool":[1]}' in text
+    assert "interrupted, pinned, hidden" in text
     # A terminal must not execute escape sequences in a message.
     assert "\x1b" not in shell("show", "c2").out
     assert "␛[31m" in shell("show", "c2").out

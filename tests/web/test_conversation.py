@@ -76,6 +76,18 @@ def test_an_interrupted_answer_shows_its_reason(site: Site) -> None:
     assert ">empty<" not in page
 
 
+def test_messages_that_a_program_hides_are_folded(site: Site) -> None:
+    hidden = {"hidden": True}
+    written = [Message("user", "You are in /src", metadata=hidden), Message("user", "Hi", metadata={"hidden": False})]
+    site.store.append("c", written)
+    context, said = site.get("/c/c").messages()
+    fold = context.one("details", "fold")
+    assert fold.one("summary").words == "Hidden in the program that it was imported from"
+    assert fold.one("div", "said").words == "You are in /src"
+    assert said.one("div", "said").words == "Hi"
+    assert not said.all("details", "fold")
+
+
 def test_markdown_code_and_tables_are_rendered(sample: Site) -> None:
     page = sample.get("/c/sample-parser")
     code = [each for each in page.tree.all("pre", "code") if "def parse" in each.text]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hansard import formats
 from hansard.cli import output
 from hansard.cli.values import visible
+from hansard.exporters.people import is_shown
 from hansard.formats import parts as kinds
 from hansard.formats.parts import AnyPart, Media, ToolCall, ToolResult
 from hansard.model import BlobRef, Message
@@ -88,6 +89,7 @@ def _heading(message: Message) -> Text:
     heading = Text(visible(message.role + name), style=_STYLES.get(message.role, "bold"))
     heading.append(f"  {output.local(message.created_at)}  {visible(message.id)}", style="dim")
     marks = [message.status] * (message.status != "complete") + ["pinned"] * message.pinned
+    marks += ["hidden"] * (not is_shown(message))
     marks += [visible(each) for each in message.labels] + [f"rated {each.value:g}" for each in message.ratings]
     if marks:
         heading.append("  " + ", ".join(marks), style="yellow")

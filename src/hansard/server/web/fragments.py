@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from hansard import cursors
+from hansard.exporters.people import is_shown
 from hansard.model import Message, Rating, Source, Usage
 from hansard.server.web.content import ContentBlock, Speaker
 from hansard.server.web.links import query, quoted, segment
@@ -109,7 +110,14 @@ def _said(message: Message, blocks: Sequence[ContentBlock], whole: str) -> str:
         if _error(message):  # says enough
             return ""
         return f'<p class="dim">{"…" if message.status == "in_progress" else say_html("empty")}</p>\n'
-    return "".join([_block(each, whole) for each in blocks])
+    html = "".join([_block(each, whole) for each in blocks])
+    return html if is_shown(message) else _hidden(html)
+
+
+def _hidden(html: str) -> str:
+    """Folds what the program of an imported conversation does not show to its users: instructions and context."""
+    words = say_html("Hidden in the program that it was imported from")
+    return f'<details class="fold"><summary>{words}</summary>{html}</details>\n'
 
 
 def _sources(sources: Sequence[Source] | None) -> str:
