@@ -381,6 +381,9 @@ def test_search_prints_hits(shell: Shell) -> None:
     assert items[0]["score"] > 0
     assert shell("search", "way", "--user", "u_2", "--json").json["items"] == []
     assert shell("search", "nothing-like-it").err == "nothing found\n"
+    question = "what is on its way to me?"
+    assert "On its way" in shell("search", question).out
+    assert shell("search", question, "--match", "all").err == "nothing found\n"
     assert "\x1b[31m" not in shell("search", "red").out
 
 

@@ -54,7 +54,7 @@ def search(
     match: Annotated[
         WordMatch | None,
         Parameter(
-            help="Match all words (default for words), any (default for both), auto for questions, or part for pieces.",
+            help="Match all words, any, auto for questions (the default unless --mode is given), or part for pieces.",
             show_default=False,
         ),
     ] = None,
@@ -88,7 +88,7 @@ def search(
             until=_time(until, "--until"),
             all_branches=all_branches,
             mode=mode,
-            match=match,
+            match=match or ("auto" if mode in (None, "words") else None),
             order=order,
             time=time,
             around=around,
