@@ -62,9 +62,10 @@ async def store_messages(
         return None
     if drafts or fork is not None:
         await _branch_if_rows_are_gone(store, thread_id, thread, known, places, is_fork=fork is not None)
-    if fork is not None and thread.branch == fork.source != before:
-        await store.switch_branch(thread_id, thread.branch)
     stored, version = await _stored(store, thread_id, thread, [draft for draft in drafts if draft is not None])
+    if thread.branch != before:
+        # Only now, so that others never see a branch without its newest messages.
+        await store.switch_branch(thread_id, thread.branch)
     new = [_place(*each) for each in stored]
     rows = iter(new)
     thread.state = state = known.and_more([place or next(rows) for place in places])
@@ -127,7 +128,7 @@ async def _branch_if_rows_are_gone(
     *,
     is_fork: bool,
 ) -> None:
-    """Creates a branch if the newest rows of the old one are no longer in the state."""
+    """Creates a branch, not yet active, if the newest rows of the old one are no longer in the state."""
     last = max((place for place in places if place), key=lambda place: place.seq, default=None)
     reached = max(known.newest, last.seq if last else 0)
     if is_fork:
@@ -136,10 +137,10 @@ async def _branch_if_rows_are_gone(
     if reached >= thread.tail:
         return
     if not reached:
-        made = await store.branch(thread_id, empty=True, source=thread.branch)
+        made = await store.branch(thread_id, empty=True, source=thread.branch, activate=False)
     else:
         row_id = last.row_id if last and last.seq == reached else known.row_id(reached)
-        made = await store.branch(thread_id, at=row_id, source=thread.branch)
+        made = await store.branch(thread_id, at=row_id, source=thread.branch, activate=False)
     thread.split(made.id, reached)
 
 

@@ -23,7 +23,7 @@ from hansard.adapters.langgraph import delta, records, references
 from hansard.adapters.langgraph.delta import MESSAGES, AddedMessages
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.messages import FORMAT, id_of
-from hansard.adapters.langgraph.records import TaskWrites
+from hansard.adapters.langgraph.records import Saved, TaskWrites
 from hansard.adapters.langgraph.references import SerializedValue
 from hansard.adapters.langgraph.rows import HistoryRows
 from hansard.adapters.langgraph.threads import (
@@ -204,12 +204,20 @@ class CheckpointReader:
             state = await self._newest_state(found, conversation)
             added = delta.added_since(found.id, found.saved, conversation.branch, state)
         else:
-            branch, rows = found.saved.branch, self.rows(found.thread_id)
-            state = _state_of(rows, await rows.runs(branch, found.saved.runs or ()))
+            state = await self._pinned_state(found.thread_id, found.saved)
             thread = self._threads.get(found.thread_id) if is_kept else None
-            if thread is not None and branch is not None:
-                thread.pin(branch, state)
+            if thread is not None and found.saved.branch is not None:
+                thread.pin(found.id, found.saved.branch, state)
         return state.messages(), added
+
+    async def pin(self, thread_id: str, thread: Thread, id: str, saved: Saved) -> None:
+        """Pins the messages of a checkpoint to a thread that is written, unless they are pinned already."""
+        if saved.branch is not None and not thread.has_pinned(id):
+            thread.pin(id, saved.branch, await self._pinned_state(thread_id, saved))
+
+    async def _pinned_state(self, thread_id: str, saved: Saved) -> StateMessages:
+        rows = self.rows(thread_id)
+        return _state_of(rows, await rows.runs(saved.branch, saved.runs or ()))
 
     async def _newest_state(self, found: LoadedCheckpoint, conversation: Conversation) -> StateMessages:
         """Returns the messages of the newest checkpoint, and those that others have written since."""

@@ -162,17 +162,21 @@ class Thread:
         """The newest known row of the branch."""
         self.unseen: list[int] = []
         """Rows before it that others wrote while the graph ran, and that no state includes yet."""
-        self._pinned: deque[tuple[str, StateMessages]] = deque(maxlen=_PINNED)
+        self._pinned: deque[tuple[str, str, StateMessages]] = deque(maxlen=_PINNED)
+        """Older checkpoints, or '' for messages that others added to one, with their branches and messages."""
         self._places: dict[str, list[HistoryPosition]] = {}
         self._indexed: list[StateMessages] = []
 
     @property
     def weight(self) -> int:
-        return self.state.weight + sum(state.weight for _, state in self._pinned if state is not self.state)
+        return self.state.weight + sum(state.weight for *_, state in self._pinned if state is not self.state)
 
-    def pin(self, branch: str, state: StateMessages) -> None:
+    def pin(self, checkpoint_id: str, branch: str, state: StateMessages) -> None:
         """Caches the messages of an older checkpoint, from which a run may continue."""
-        self._pinned.append((branch, state))
+        self._pinned.append((checkpoint_id, branch, state))
+
+    def has_pinned(self, checkpoint_id: str) -> bool:
+        return any(checkpoint_id == each for each, *_ in self._pinned)
 
     def drop_seen(self) -> None:
         """Drops from `unseen` what the state now contains."""
@@ -197,7 +201,7 @@ class Thread:
 
     def index(self) -> None:
         """Makes every message findable. Postponed until a state does not begin with the last one."""
-        states = [self.state, *(state for branch, state in self._pinned if branch == self.branch)]
+        states = [self.state, *(state for _, branch, state in self._pinned if branch == self.branch)]
         for state in states:
             if not any(state is each for each in self._indexed):
                 self.add(state.places())
@@ -336,9 +340,13 @@ class ThreadCache:
         """Removes and returns the noted records."""
         return list(self._unsettled.pop(thread_id, ()))
 
-    def discard(self, thread_id: str) -> None:
+    def forget(self, thread_id: str) -> None:
+        """Drops the positions of a thread's messages."""
         self._threads.pop(thread_id, None)
-        self._unsettled.pop(thread_id, None)
         self.remember(thread_id, None)
+
+    def discard(self, thread_id: str) -> None:
+        self.forget(thread_id)
+        self._unsettled.pop(thread_id, None)
         self._checkpoints.drop_where(lambda place: place[0] == thread_id)
         self._tasks.drop_where(lambda place: place[0] == thread_id)

@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from msgspec import structs
 
 from hansard.adapters.langgraph import delta, records, references
-from hansard.adapters.langgraph.delta import MESSAGES
+from hansard.adapters.langgraph.delta import MESSAGES, AddedMessages
 from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
 from hansard.adapters.langgraph.history_sync import Fork, Placed, store_messages, store_written
 from hansard.adapters.langgraph.messages import is_messages, messages_in
@@ -109,10 +109,15 @@ class CheckpointWriter:
             return thread, None
         await self._follow(config, thread, checkpoint)
         if is_messages(values.get(MESSAGES)):
-            fork = await self._fork(thread_id, thread, parent_id)
+            fork = await self._fork(config, thread)
             latest = self._threads.latest(thread_id)
             latest = latest if latest is not None and latest.head == parent_id else None
-            return thread, await store_messages(self._store, thread_id, thread, values[MESSAGES], latest, fork)
+            try:
+                return thread, await store_messages(self._store, thread_id, thread, values[MESSAGES], latest, fork)
+            except BaseException:
+                # It is unknown how much of them is stored, and on which branch.
+                self._threads.forget(thread_id)
+                raise
         tasks = self._threads.tasks(thread_id, ns, parent_id) if parent_id is not None else {}
         if delta.ADDED_TASK in tasks or (tasks and MESSAGES in (checkpoint.get("updated_channels") or ())):
             written = await self._written(thread_id, thread, tasks.values())
@@ -144,16 +149,26 @@ class CheckpointWriter:
             messages: Sequence[BaseMessage] = value if value is not None and is_messages(value) else ()
             delta.index_rebuilt_state(thread, rows, self._reader.state(thread_id, rows), messages)
 
-    async def _fork(self, thread_id: str, thread: Thread, parent_id: str | None) -> Fork | None:
-        """Whether a checkpoint continues from another one than the newest."""
+    async def _fork(self, config: RunnableConfig, thread: Thread) -> Fork | None:
+        """Whether a checkpoint continues from another one than the newest: then finds the messages of that one."""
+        thread_id, parent_id = place_of(config)[0], _parent(config)
+        added, known = delta.added_in(config), self._threads.known(thread_id, "", parent_id)
         if not thread.head or parent_id == thread.head:
+            _limit_to_known(thread, known.saved if known is not None else None, added)
             return None
-        known = self._threads.known(thread_id, "", parent_id)
-        if parent_id is not None and (known is None or known.saved.branch != thread.branch):
-            # A stopped run may have continued after the run that follows it, and left the branch of both.
+        if parent_id is None:
+            return Fork(None)
+        if known is None:
             await self._reader.get(thread_id, "", parent_id)
             known = self._threads.known(thread_id, "", parent_id)
-        return Fork(known.saved.branch if known is not None else None)
+        if known is None:
+            return Fork(None)
+        # Others may have read the thread since this run did, and cached another one, without these messages.
+        await self._reader.pin(thread_id, thread, parent_id, known.saved)
+        if added is None:
+            return Fork(known.saved.branch)
+        thread.pin("", added.branch, await self._reader.state_of_runs(thread_id, added.branch, added.runs))
+        return Fork(added.branch)
 
     async def _written(self, thread_id: str, thread: Thread, tasks: Iterable[TaskWrites]) -> list[BaseMessage]:
         """Returns the messages that tasks wrote to a delta channel."""
@@ -357,6 +372,18 @@ class CheckpointWriter:
         if not self._is_sharing:
             return references.dump(self._serde, value, None)
         return references.dump(self._serde, value, thread.place_of if thread is not None else lambda _: None)
+
+
+def _limit_to_known(thread: Thread, parent: Saved | None, added: AddedMessages | None) -> None:
+    """Limits the rows that a thread knows to those that a run knows, which continues from the newest checkpoint.
+
+    Others may have read the thread since the run did, and cached newer rows. The run has not removed these from its
+    state: it has never seen them.
+    """
+    if added is not None and added.branch == thread.branch:
+        thread.tail, thread.unseen = added.tail, []
+    elif added is None and parent is not None and parent.branch == thread.branch:
+        thread.tail, thread.unseen = parent.tail, list(parent.unseen)
 
 
 def _rehomed(saved: Saved, parent: KnownCheckpoint | None, dump: Callable[[str], SerializedValue]) -> Saved:
