@@ -86,6 +86,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         postgres.stop_shared()
         cassandra.stop_shared()
         runs.end()
+    else:
+        cassandra.let_go()
 
 
 def pytest_report_header() -> list[str]:

@@ -302,6 +302,12 @@ class Node:
         """As a crash of it would."""
         self._end(signal.SIGKILL)
 
+    def leave(self) -> None:
+        """Lets it run on when this process ends: another one stops it, by its process id."""
+        if self.process is not None:
+            self.process.returncode = 0  # Else Popen warns about a process that still runs.
+        self.process = None
+
     def freeze(self) -> None:
         """It keeps its connections, and answers nothing."""
         assert self.process is not None

@@ -59,6 +59,12 @@ def url() -> str:
     return _facts().read_text().split()[0]
 
 
+def let_go() -> None:
+    """At the end of each process of a run but the last."""
+    if _started:
+        _started.pop().leave()
+
+
 def stop_shared() -> None:
     """At the end of the run, whichever process started it."""
     if _started:

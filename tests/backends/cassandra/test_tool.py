@@ -1,8 +1,11 @@
-"""`tools/cassandra.py`: which jars it accepts."""
+"""`tools/cassandra.py`: which jars it accepts, and a node that it leaves to another process."""
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,3 +102,14 @@ def test_ports_are_none_that_an_outgoing_connection_may_get() -> None:
     ports = {cassandra.free_port("127.0.0.1") for _ in range(50)}
     assert max(ports) < 32_768
     assert len(ports) > 40, "they are not the same for every node"
+
+
+def test_a_node_that_another_process_stops_is_left_without_a_warning(tmp_path: Path) -> None:
+    """Popen warns when it is deleted, and such a warning fails a test."""
+    node = cassandra.Node(tmp_path)
+    node.process = subprocess.Popen(["sleep", "600"])
+    process_id = node.process.pid
+    node.leave()
+    gc.collect()
+    os.kill(process_id, signal.SIGKILL)
+    assert os.waitpid(process_id, 0)[1] == signal.SIGKILL
