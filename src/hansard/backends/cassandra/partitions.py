@@ -6,8 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from msgspec import structs
-
 from hansard.backends.cassandra import effects as places
 from hansard.backends.cassandra import index, read, rows, uploads
 from hansard.backends.cassandra.blobs import BlobTable
@@ -15,10 +13,11 @@ from hansard.backends.cassandra.catalog import NameCatalog
 from hansard.backends.cassandra.connection import Link, Statement, is_unknown
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.heads import Heads
+from hansard.backends.cassandra.mark_rows import MarkRows
 from hansard.backends.cassandra.read import ConversationView, Name
 from hansard.backends.cassandra.records import RecordTable
 from hansard.backends.cassandra.rows import Head
-from hansard.backends.cassandra.write import Write, WriteIntent
+from hansard.backends.cassandra.write import FoundIntent, Write, WriteIntent
 from hansard.backends.shared import documents
 from hansard.backends.shared.settling import Outgoing, RemovedCounts, WriteMark
 from hansard.errors import HansardError, Unavailable
@@ -35,13 +34,16 @@ class CassandraPartitions:
         self._blobs = blobs
         self._catalog = catalog
         self._records = records
+        self._mark_rows = MarkRows()
 
     # Before the commit
 
     async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         deadline = int(time.time()) + seconds
-        said = documents.encode(structs.replace(mark.carried, deadline=deadline))
-        await self._link.put("put_mark", self._link.prefix, tenant, mark.id, mark.n, said)
+        said: WriteIntent = mark.carried
+        said.deadline = deadline
+        said.row, said.at = self._mark_rows.take()
+        await self._link.put("put_mark", self._link.prefix, tenant, said.row, documents.encode(said), said.at)
         return deadline
 
     async def prepare(self, write: Write, deadline: int) -> bool:
@@ -148,11 +150,18 @@ class CassandraPartitions:
         await self._link.put("remove_outgoing", *key, outgoing.entry)
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
-        await self._link.put("delete_mark", self._link.prefix, tenant, mark.id, mark.n)
+        said: WriteIntent = mark.carried
+        if not said.row:
+            # Of an earlier version.
+            await self._link.put("delete_old_mark", self._link.prefix, tenant, mark.id, mark.n)
+            return
+        await self._link.put("delete_mark", said.at + 1, self._link.prefix, tenant, said.row)
+        if not isinstance(said, FoundIntent):
+            self._mark_rows.give_back(said.row)
 
     async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         found = [
-            documents.decode(doc, WriteIntent, f"a mark of {tenant!r}")
+            documents.decode(doc, FoundIntent, f"a mark of {tenant!r}")
             for (doc,) in await self._link.read("read_marks", tenant)
         ]
         return [(WriteMark(each.id, each.n, each.after_n, (), each), each.deadline) for each in found]

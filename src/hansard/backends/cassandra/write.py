@@ -18,7 +18,7 @@ Cells = tuple[bytes, bytes | None]
 """The document of a row, and its body; None leaves the body as it is."""
 
 
-class WriteIntent(Struct, frozen=True):
+class WriteIntent(Struct):
     """What a mark says of its write, beside its numbers."""
 
     id: str
@@ -32,6 +32,14 @@ class WriteIntent(Struct, frozen=True):
     references: list[tuple[str, int, int]] = []
     """Blobs that its messages refer to: hash, segment and seq."""
     uploads: list[tuple[str, int, int]] = []
+    row: str = ""
+    """Where the mark is stored: see `mark_rows.py`."""
+    at: int = 0
+    """The time of the mark."""
+
+
+class FoundIntent(WriteIntent):
+    """Of a mark that was read. Its row belongs to its writer."""
 
 
 class Write(Struct):
