@@ -19,10 +19,13 @@ class CountingLink(Link):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.counts: Counter[str] = Counter()
+        self.rows: Counter[str] = Counter()
 
     async def read(self, name: str, *arguments: Any, serial: bool = False) -> list[Row]:
         self.counts[name] += 1
-        return await super().read(name, *arguments, serial=serial)
+        found = await super().read(name, *arguments, serial=serial)
+        self.rows[name] += len(found)
+        return found
 
     async def put(self, name: str, *arguments: Any) -> None:
         self.counts[name] += 1
@@ -41,15 +44,20 @@ def backend_of(url: str) -> CassandraBackend:
     return CassandraBackend(*options_of(Url(url)))
 
 
+def counting_link(store: hansard.Store) -> CountingLink:
+    """Counts from now on what a store asks."""
+    assert isinstance(store.backend, CassandraBackend)
+    link = store.backend.storage.link
+    link.__class__ = CountingLink
+    assert isinstance(link, CountingLink)
+    link.counts, link.rows = Counter(), Counter()
+    return link
+
+
 @asynccontextmanager
 async def counted(url: str) -> AsyncIterator[tuple[hansard.Store, Counter[str]]]:
     """A store whose clock moves on by a millisecond a call, and the counts of its requests."""
     backend = backend_of(url)
-    link = backend.storage.link
-    link.__class__ = CountingLink
-    assert isinstance(link, CountingLink)
-    link.counts = Counter()
     await backend.storage.open(upgrade=False)
     async with hansard.Store(backend, clock=Clock()) as store:
-        link.counts.clear()
-        yield store, link.counts
+        yield store, counting_link(store).counts

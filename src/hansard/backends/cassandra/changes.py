@@ -72,7 +72,9 @@ class Change:
         self._era = before.era if before else 1
         self._overlaid = before is not None and before.overlaid
 
-    def make(self, changes: Changes, segments: int, leaving: Leaving, *, checks_ids: bool) -> Write:
+    def make(
+        self, changes: Changes, segments: int, leaving: Leaving, exact: tuple[str, ...] = (), *, checks_ids: bool
+    ) -> Write:
         state = self._before.state if self._before else None
         is_new = state is None or changes.wipes == "everything"
         if changes.wipes != "nothing" and state is not None:
@@ -87,7 +89,7 @@ class Change:
         self._summarise(changes, leaving)
         self.write.blobs |= {sha256: changes.blobs.get(sha256) for sha256, _, _ in self.write.references}
         self._bury(changes, leaving)
-        self._finish(changes, segments, is_new=is_new)
+        self._finish(changes, segments, exact, is_new=is_new)
         return self.write
 
     def _then(self, query: str, *arguments: str | int) -> None:
@@ -224,7 +226,7 @@ class Change:
             if (due, "tombstone", self._name[1]) not in self._follows.due:
                 self._follows.due.append((due, "tombstone", self._name[1]))
 
-    def _finish(self, changes: Changes, segments: int, *, is_new: bool) -> None:
+    def _finish(self, changes: Changes, segments: int, exact: tuple[str, ...], *, is_new: bool) -> None:
         before, state = self._before, changes.state
         sums = before.sums if before and not _changes_owner(before, changes) else []
         sums, changed = rows.spent(sums, self._n, list(changes.usage))
@@ -240,6 +242,7 @@ class Change:
             edits=(before.edits if before else 0) + (not is_addition(changes)),
             segments=segments,
             state=state,
+            exact=exact,
             sums=sums if state is not None else [],
             has_tombstones=bool(changes.tombstones) or (before is not None and before.has_tombstones),
             index=self._index(changes),
@@ -251,8 +254,7 @@ class Change:
         self._follows.is_first = self._follows.is_first or (is_new and state is not None)
         self._follows.due = [each for each in self._follows.due if each[1] != "conversation"]
         self._follows.not_due = []
-        base = self._base.state if self._base else None
-        effects.move(self._follows, self._key[0], self._n, self._name[1], base, state)
+        effects.move(self._follows, self._key[0], self._name[1], self._base, self.write.head)
         if state is None and not self.write.head.has_tombstones:
             # A sweep removes the head of the deleted conversation.
             self._follows.due.append((to_micros(self._context.now + rules.TOMBSTONE_LIFE), "tombstone", self._name[1]))

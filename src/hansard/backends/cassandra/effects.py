@@ -15,15 +15,14 @@ from msgspec import Struct
 from hansard import cursors
 from hansard.backends.cassandra import rows
 from hansard.backends.cassandra.rows import Head, Sum
-from hansard.contract.types import ConversationState
-from hansard.model import Conversation, ConversationSort, from_micros, to_micros
+from hansard.model import ConversationSort, from_micros, to_micros
 
 SORTS: tuple[ConversationSort, ...] = ("last_message_at", "updated_at")
 BUCKETS = 16
 """Partitions of what would be a hot one: the lists of a tenant and of an agent, usage, names of blobs."""
 
-Entry = tuple[str, int, int]
-"""List, bucket, slot."""
+Entry = tuple[str, int, int, str]
+"""List, bucket, slot, and the name in it: an id, or time and id."""
 Due = tuple[int, str, str]
 """Time, kind, name."""
 Step = tuple[str, tuple[Any, ...]]
@@ -103,38 +102,39 @@ def whole_list(sort: str) -> str:
     return f"{sort}/all"
 
 
-def entries(conversation: Conversation) -> list[Entry]:
+def exact_key(micros: int, id: str) -> tuple[int, str]:
+    """Slot and name of an entry with the exact time."""
+    return rows.slot_of(micros), rows.exact_name(micros, id)
+
+
+def entries(head: Head | None) -> list[Entry]:
     """Where a conversation is listed."""
+    if head is None or head.state is None:
+        return []
+    conversation = head.state.conversation
     found: list[Entry] = []
     bucket = bucket_of(conversation.id)
     for sort in SORTS:
-        slot = rows.slot_of(to_micros(cursors.sort_time(conversation, sort)))
-        found.append((whole_list(sort), bucket, slot))
+        micros = to_micros(cursors.sort_time(conversation, sort))
+        key = exact_key(micros, conversation.id) if sort in head.exact else (rows.slot_of(micros), conversation.id)
+        found.append((whole_list(sort), bucket, *key))
         if conversation.user_id is not None:
-            found.append((user_list(sort, conversation.user_id), 0, slot))
+            found.append((user_list(sort, conversation.user_id), 0, *key))
         if conversation.agent_id is not None:
-            found.append((agent_list(sort, conversation.agent_id), bucket, slot))
+            found.append((agent_list(sort, conversation.agent_id), bucket, *key))
     return found
 
 
-def move(
-    effects: WriteEffects,
-    prefix: str,
-    n: int,
-    id: str,
-    before: ConversationState | None,
-    after: ConversationState | None,
-) -> None:
-    """Moves a conversation from the list entries of one state to those of another."""
-    old = entries(before.conversation) if before else []
-    new = entries(after.conversation) if after else []
+def move(effects: WriteEffects, prefix: str, id: str, before: Head | None, after: Head) -> None:
+    """Moves a conversation from the list entries of one head to those of another."""
+    n, old, new = after.n, entries(before), entries(after)
     batches: dict[tuple[str, int], list[Step]] = {}
     for entry in old:
         if entry not in new:
-            batches.setdefault(entry[:2], []).append(("leave_list", (n, prefix, effects.tenant, *entry, id)))
+            batches.setdefault(entry[:2], []).append(("leave_list", (n, prefix, effects.tenant, *entry)))
     for entry in new:
         if entry not in old:
-            batches.setdefault(entry[:2], []).append(("enter_list", (prefix, effects.tenant, *entry, id, n)))
+            batches.setdefault(entry[:2], []).append(("enter_list", (prefix, effects.tenant, *entry, n)))
     effects.moves = list(batches.values())
     expired, expires = _expiry(before), _expiry(after)
     if expired != expires:
@@ -142,14 +142,15 @@ def move(
         effects.due += [(expires, "conversation", id)] if expires is not None else []
 
 
-def _expiry(state: ConversationState | None) -> int | None:
-    return to_micros(state.conversation.expires_at) if state and state.conversation.expires_at else None
+def _expiry(head: Head | None) -> int | None:
+    expires_at = head.state.conversation.expires_at if head and head.state else None
+    return to_micros(expires_at) if expires_at else None
 
 
 def day_of(micros: int) -> str:
     return rows.day_of(from_micros(micros))
 
 
-def is_listed(head: Head | None, entry: Entry) -> bool:
+def is_listed(head: Head, entry: Entry) -> bool:
     """Whether a conversation is where an entry says."""
-    return head is not None and head.state is not None and entry in entries(head.state.conversation)
+    return entry in entries(head)

@@ -116,8 +116,8 @@ class Lifecycle(TenantMaintenance):
         return problems
 
     async def _check_lists(self, view: ConversationView, where: str) -> list[Problem]:
-        for entry in effects.entries(view.state.conversation):
-            if not await self.link.read("is_listed", view.name[0], *entry, view.id):
+        for entry in effects.entries(view.head):
+            if not await self.link.read("is_listed", view.name[0], *entry):
                 now = await read.load(self.link, view.name)
                 if now is not None and now.stamp == view.head.stamp:
                     return [Problem(where, f"it is not in the list {entry[0]!r} where it should be")]

@@ -1,27 +1,63 @@
-"""Lists of conversations. An entry says only that a conversation is in a slot of time; the rest its head tells.
+"""Lists of conversations. An entry says only where a conversation is; the rest its head tells.
 
-A page is made slot by slot: of each slot all entries are read, with their heads, and put in order by the exact times.
+A conversation enters a list in a *slot* of ten seconds, and stays there while it is written within these: a move for
+each write would leave as many tombstones. So readers read all heads of a slot, and put them in order by the exact
+times. In a slot that has enough such conversations, others enter at their *exact* time, and are moved by each write. So
+readers read no more of it than they need.
+
+The entries of a list are in several partitions. A walk takes them in the order of their times, reads the heads of some
+at once, and hands out those that no later entry can precede.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
+from typing import NamedTuple
 
 from hansard import cursors
 from hansard.backends.cassandra import effects, read, rows
-from hansard.backends.cassandra.connection import Link
-from hansard.backends.cassandra.effects import BUCKETS, Entry
-from hansard.backends.cassandra.rows import Head
+from hansard.backends.cassandra.connection import Link, Row
+from hansard.backends.cassandra.effects import BUCKETS, SORTS
+from hansard.backends.cassandra.rows import SLOT, Head
 from hansard.backends.shared import lists
-from hansard.contract.types import Context, ConversationQuery
-from hansard.model import Conversation, to_micros
+from hansard.contract.types import Context, ConversationQuery, ConversationState
+from hansard.model import Conversation, ConversationSort, to_micros
 
 _PIECE = 100
-_AT_ONCE = 64
+_FULL = 4
+"""Conversations that enter one slot of one partition without their exact times: a page may have to read the heads of
+all of them, in each bucket. Those beyond cost their writers a move for each write."""
 _FAR = 2**62
+_ALL = 2**31 - 1
+_FIRST_ID = "\1"
+"""Names of entries with exact times are before it, all ids are not."""
+
+Place = tuple[int, str]
+"""Time and id of a conversation."""
+Key = tuple[int, str]
+"""Slot and name of an entry."""
+Range = tuple[Key, Key]
+"""After the one and before the other."""
+
+
+class _ListEntry(NamedTuple):
+    bucket: int
+    slot: int
+    name: str
+
+    @property
+    def is_exact(self) -> bool:
+        return self.name < _FIRST_ID
+
+    @property
+    def id(self) -> str:
+        return self.name[rows.EXACT_DIGITS + 1 :] if self.is_exact else self.name
+
+    @property
+    def place(self) -> Place:
+        """Of an entry with the exact time."""
+        return self.slot * SLOT + int(self.name[1 : rows.EXACT_DIGITS + 1]), self.id
 
 
 async def list_conversations(link: Link, context: Context, query: ConversationQuery) -> tuple[list[Conversation], bool]:
@@ -33,39 +69,75 @@ async def walk(
     link: Link, context: Context, query: ConversationQuery, piece: int = _PIECE
 ) -> AsyncGenerator[Head, None]:
     """The conversations of a list between the query's places, in its order, without the wall of the context."""
-    slot: int | None = None
-    entries: list[Entry] = []
-    ids: list[str] = []
-    async with aclosing(_entries(link, context, query, piece)) as walked:
-        async for bucket, at, id in walked:
-            if at != slot and ids:
-                for head in await _ordered(link, context, query, entries, ids):
-                    yield head
-                entries, ids = [], []
-            slot = at
-            entries.append((_list(context, query)[0], bucket, at))
-            ids.append(id)
-    for head in await _ordered(link, context, query, entries, ids):
-        yield head
+    entries = _Entries(link, context, query, piece)
+    found: list[tuple[Place, Head]] = []
+    while batch := await entries.take(piece):
+        found += await _placed(link, context, query, entries.list, batch)
+        found.sort(key=lambda each: each[0], reverse=query.newest_first)
+        bound = await entries.bound()
+        count = next((at for at, (place, _) in enumerate(found) if not entries.precedes(place, bound)), len(found))
+        for _, head in found[:count]:
+            yield head
+        del found[:count]
+        piece = min(_PIECE, 2 * piece)
 
 
-async def _ordered(
-    link: Link, context: Context, query: ConversationQuery, entries: list[Entry], ids: list[str]
-) -> list[Head]:
-    """The conversations of one slot that are there, between the query's places, in its order."""
-    found: list[tuple[tuple[int, str], Head]] = []
-    for first in range(0, len(ids), _AT_ONCE):
-        some = ids[first : first + _AT_ONCE]
-        heads = await asyncio.gather(*(read.load(link, (context.tenant, id)) for id in some))
-        for entry, head in zip(entries[first : first + _AT_ONCE], heads, strict=True):
-            if head is None or head.state is None or not effects.is_listed(head, entry):
-                continue
-            conversation = head.state.conversation
-            place = (to_micros(cursors.sort_time(conversation, query.sort)), conversation.id)
-            if (query.above is None or place > query.above) and (query.below is None or place < query.below):
-                found.append((place, head))
-    found.sort(key=lambda each: each[0], reverse=query.newest_first)
-    return [head for _, head in found]
+async def _placed(
+    link: Link, context: Context, query: ConversationQuery, name: str, batch: Sequence[_ListEntry]
+) -> list[tuple[Place, Head]]:
+    """The conversations that are where these entries say, and between the query's places."""
+    heads = await read.load_many(link, context.tenant, [each.id for each in batch])
+    found: list[tuple[Place, Head]] = []
+    for entry in batch:
+        head = heads.get(entry.id)
+        if head is None or not effects.is_listed(head, (name, *entry)):
+            continue
+        place = (to_micros(cursors.sort_time(head.conversation, query.sort)), entry.id)
+        if (query.above is None or place > query.above) and (query.below is None or place < query.below):
+            found.append((place, head))
+    return found
+
+
+class _Entries:
+    """The entries of a list in the order of a walk: of each slot, those with exact times come last."""
+
+    def __init__(self, link: Link, context: Context, query: ConversationQuery, piece: int) -> None:
+        self._newest_first = query.newest_first
+        self.list, buckets = _list(context, query)
+        # What is newest in the whole list is spread evenly over its buckets.
+        first = _FULL + (piece if len(buckets) == 1 else 4 + 2 * piece // len(buckets))
+        kind = _NewestFirst if query.newest_first else _OldestFirst
+        self._source = kind(link, (context.tenant, self.list))
+        self._buckets = [_Bucket(each, _ranges(query), first) for each in buckets]
+
+    async def take(self, count: int) -> list[_ListEntry]:
+        """So many, and those without exact times up to the end of a slot: none of it has a place without them."""
+        found: list[_ListEntry] = []
+        while (bucket := await self._next()) is not None:
+            entry = bucket.entries[-1]
+            if len(found) >= count and (entry.is_exact or entry.slot != found[-1].slot):
+                break
+            found.append(bucket.entries.pop())
+        return found
+
+    async def _next(self) -> _Bucket | None:
+        """The bucket that has the next entry."""
+        while empty := [each for each in self._buckets if not each.entries and each.ranges]:
+            await self._source.fill(empty)
+        filled = [each for each in self._buckets if each.entries]
+        choose = max if self._newest_first else min
+        return choose(filled, key=lambda each: self._source.order(each.entries[-1]), default=None)
+
+    async def bound(self) -> Place | None:
+        """A place that no conversation of a later entry precedes; None if there is no later one."""
+        bucket = await self._next()
+        if bucket is None:
+            return None
+        entry = bucket.entries[-1]
+        return entry.place if entry.is_exact else ((entry.slot + self._newest_first) * SLOT, "")
+
+    def precedes(self, place: Place, bound: Place | None) -> bool:
+        return bound is None or (place >= bound if self._newest_first else place < bound)
 
 
 def _list(context: Context, query: ConversationQuery) -> tuple[str, range]:
@@ -78,49 +150,127 @@ def _list(context: Context, query: ConversationQuery) -> tuple[str, range]:
     return effects.whole_list(query.sort), range(BUCKETS)
 
 
-async def _entries(
-    link: Link, context: Context, query: ConversationQuery, piece: int
-) -> AsyncGenerator[tuple[int, int, str], None]:
-    """Bucket, slot and id, over all buckets in the order of the slots."""
-    _, buckets = _list(context, query)
-    walks = [_bucket(link, context, query, bucket, piece) for bucket in buckets]
-    sign = -1 if query.newest_first else 1
-    try:
-        firsts = await asyncio.gather(*(anext(walk, None) for walk in walks))
-        heap = [(sign * first[1], number, first) for number, first in enumerate(firsts) if first is not None]
-        heapq.heapify(heap)
-        while heap:
-            _, number, entry = heap[0]
-            yield entry
-            following = await anext(walks[number], None)
-            if following is None:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, (sign * following[1], number, following))
-    finally:
-        for each in walks:
-            await each.aclose()
+class _Bucket:
+    """What was read of one partition, and what is still to be read: the next one last."""
 
+    def __init__(self, number: int, ranges: list[Range], piece: int) -> None:
+        self.number = number
+        self.entries: list[_ListEntry] = []
+        self.ranges = ranges
+        self.piece = piece
+        self.whole: int | None = None
+        """The slot whose entries without exact times have all been read."""
 
-async def _bucket(
-    link: Link, context: Context, query: ConversationQuery, bucket: int, piece: int
-) -> AsyncGenerator[tuple[int, int, str], None]:
-    """The entries of one partition, by whole slots."""
-    name = _list(context, query)[0]
-    low = rows.slot_of(query.above[0]) if query.above else -_FAR
-    high = rows.slot_of(query.below[0]) if query.below else _FAR
-    question = "list_newest" if query.newest_first else "list_oldest"
-    while low <= high:
-        page = await link.read(question, context.tenant, name, bucket, low, high, piece)
-        is_last = len(page) < piece
+    def advance(self, found: Sequence[Row], *, newest_first: bool) -> bool:
+        """Moves behind what was found. Returns whether that was the end of a range."""
+        is_last = len(found) < self.piece
+        low, high = self.ranges.pop()
         if not is_last:
-            # The last slot of the page may continue after it.
-            end = page[-1][0]
-            page = [row for row in page if row[0] != end]
-            page += await link.read("list_slot", context.tenant, name, bucket, end)
-            low, high = (low, end - 1) if query.newest_first else (end + 1, high)
-        for slot, id in page:
-            yield bucket, slot, id
-        if is_last:
-            return
-        piece = _PIECE
+            end: Key = (found[-1][1], found[-1][2])
+            self.ranges.append((low, end) if newest_first else (end, high))
+        self.piece = _PIECE
+        return is_last
+
+
+class _NewestFirst:
+    def __init__(self, link: Link, name: tuple[str, str]) -> None:
+        self._link = link
+        self._name = name
+
+    @staticmethod
+    def order(entry: _ListEntry) -> tuple[int, bool, str]:
+        return entry.slot, not entry.is_exact, entry.name
+
+    async def fill(self, buckets: Sequence[_Bucket]) -> None:
+        """One request for all that read the same range."""
+        together: dict[tuple[Range, int], list[_Bucket]] = {}
+        for bucket in buckets:
+            together.setdefault((bucket.ranges[-1], bucket.piece), []).append(bucket)
+        await asyncio.gather(*(self._read(*asked, some) for asked, some in together.items()))
+
+    async def _read(self, asked: Range, piece: int, buckets: Sequence[_Bucket]) -> None:
+        numbers = [each.number for each in buckets]
+        found = await self._link.read("list_newest", *self._name, numbers, *asked[0], *asked[1], piece)
+        for bucket in buckets:
+            rows_of = [row for row in found if row[0] == bucket.number]
+            bucket.advance(rows_of, newest_first=True)
+            bucket.entries = sorted((_ListEntry(*row) for row in rows_of), key=self.order)
+
+
+class _OldestFirst:
+    def __init__(self, link: Link, name: tuple[str, str]) -> None:
+        self._link = link
+        self._name = name
+
+    @staticmethod
+    def order(entry: _ListEntry) -> tuple[int, bool, str]:
+        return entry.slot, entry.is_exact, entry.name
+
+    async def fill(self, buckets: Sequence[_Bucket]) -> None:
+        """One request for each: a server does not order several partitions and page them."""
+        await asyncio.gather(*map(self._read, buckets))
+
+    async def _read(self, bucket: _Bucket) -> None:
+        low, high = bucket.ranges[-1]
+        found = await self._link.read("list_oldest", *self._name, bucket.number, *low, *high, bucket.piece)
+        is_last = bucket.advance(found, newest_first=False)
+        entries = {_ListEntry(*row) for row in found}
+        entries = {each for each in entries if each.slot != bucket.whole or each.is_exact}
+        if not is_last and found[-1][1] != bucket.whole:
+            # The end of a slot is stored last but needed first: its entries without exact times.
+            bucket.whole = found[-1][1]
+            rest = await self._link.read("list_newest", *self._name, [bucket.number], *_inexact(bucket.whole), _ALL)
+            entries |= {_ListEntry(*row) for row in rest}
+        bucket.entries = sorted(entries, key=self.order, reverse=True)
+
+
+def _inexact(slot: int) -> tuple[int, str, int, str]:
+    """The range of the entries of a slot that have no exact times."""
+    return slot, rows.EXACT_END, slot + 1, ""
+
+
+def _ranges(query: ConversationQuery) -> list[Range]:
+    """What to read of a partition between the query's places. The first range last."""
+    low: Key = effects.exact_key(*query.above) if query.above is not None else (-_FAR, "")
+    high: Key = (rows.slot_of(query.below[0]) + 1, "") if query.below is not None else (_FAR, "")
+    if query.newest_first and query.below is not None:
+        begin = _inexact(high[0] - 1)
+        return [(low, effects.exact_key(*query.below)), (begin[:2], begin[2:])]
+    if not query.newest_first and query.above is not None:
+        begin = _inexact(low[0])
+        return [(begin[2:], high), (low, begin[:2]), (begin[:2], begin[2:])]
+    return [(low, high)]
+
+
+# Writers
+
+
+async def exact_sorts(link: Link, tenant: str, before: Head | None, after: ConversationState | None) -> tuple[str, ...]:
+    """The sorts by which a write lists a conversation at its exact times."""
+    if after is None:
+        return ()
+    moved = [sort for sort in SORTS if not _stays(before, after, sort)]
+    kept = [sort for sort in SORTS if before is not None and sort in before.exact and sort not in moved]
+    slots = {sort: rows.slot_of(_time(after, sort)) for sort in moved}
+    # Nearly always one question: a write that enters a slot by the last message also enters it by the update.
+    asked = {slot: (effects.whole_list(sort), slot) for sort, slot in slots.items()}
+    bucket = effects.bucket_of(after.conversation.id)
+    full = {slot for slot, place in asked.items() if await _is_full(link, tenant, bucket, *place)}
+    return (*kept, *(sort for sort, slot in slots.items() if slot in full))
+
+
+async def _is_full(link: Link, tenant: str, bucket: int, name: str, slot: int) -> bool:
+    """By the list of the whole tenant: those of users and agents have no more conversations in a slot."""
+    return len(await link.read("list_newest", tenant, name, [bucket], *_inexact(slot), _FULL)) == _FULL
+
+
+def _stays(before: Head | None, after: ConversationState, sort: ConversationSort) -> bool:
+    """Whether a write leaves a conversation where it is."""
+    if before is None or before.state is None:
+        return False
+    was, now = _time(before.state, sort), _time(after, sort)
+    return was == now if sort in before.exact else rows.slot_of(was) == rows.slot_of(now)
+
+
+def _time(state: ConversationState, sort: ConversationSort) -> int:
+    return to_micros(cursors.sort_time(state.conversation, sort))

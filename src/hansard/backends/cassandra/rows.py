@@ -104,6 +104,8 @@ class Head(Struct, omit_defaults=True, frozen=True):
     segments: int = 0
     """The highest number that a segment has had."""
     state: ConversationState | None = None
+    exact: tuple[str, ...] = ()
+    """The sorts by which it is listed at its exact times: see `listing.py`."""
     sums: list[Sum] = []
     """The newest sums. A sum that is not here begins again."""
     has_tombstones: bool = False
@@ -327,8 +329,19 @@ SLOT = 10_000_000
 tombstone."""
 
 
+EXACT_DIGITS = 7
+"""Of the microseconds in a slot."""
+EXACT_END = "\0:"
+"""After the names of all entries with exact times, and before all ids, which have no NUL."""
+
+
 def slot_of(micros: int) -> int:
     return micros // SLOT
+
+
+def exact_name(micros: int, id: str) -> str:
+    """The name of an entry with the exact time. Names of one slot are in the order of time and id."""
+    return f"\0{micros % SLOT:0{EXACT_DIGITS}}{id}"
 
 
 def day_of(time: datetime) -> str:

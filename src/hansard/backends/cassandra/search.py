@@ -287,10 +287,8 @@ class IndexSearch:
     async def _load(self, ids: Iterable[str]) -> list[Head | None]:
         wanted = list(ids)
         unknown = [id for id in wanted if id not in self._heads]
-        for first in range(0, len(unknown), _AT_ONCE):
-            some = unknown[first : first + _AT_ONCE]
-            heads = await asyncio.gather(*(read.load(self.link, (self.context.tenant, id)) for id in some))
-            self._heads |= dict(zip(some, heads, strict=True))
+        found = await read.load_many(self.link, self.context.tenant, unknown)
+        self._heads |= {id: found.get(id) for id in unknown}
         return [self._heads[id] for id in wanted]
 
     def is_searched(self, id: str, segment: int, seq: int) -> bool:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from msgspec import structs
 
-from hansard.backends.cassandra import read, rows
+from hansard.backends.cassandra import listing, read, rows
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.changes import Change, Leaving, is_addition
 from hansard.backends.cassandra.connection import Link
@@ -220,16 +220,17 @@ class CassandraTransaction:
                 "Cassandra cannot write records and messages in one step: write the records by themselves",
                 capability="append_records",
             )
+        exact = await listing.exact_sorts(self._writer.link, self.context.tenant, self._head, changes.state)
         if is_addition(changes) and not self._changes_owner(changes):
-            gone = await self._apply_together(changes)
+            gone = await self._apply_together(changes, exact)
             return Applied(blobs=gone.blobs, records=gone.records)
-        return await self._apply_alone(changes)
+        return await self._apply_alone(changes, exact)
 
     def _changes_owner(self, changes: Changes) -> bool:
         before = self.state.conversation.user_id if self.state else None
         return changes.state is not None and self.state is not None and changes.state.conversation.user_id != before
 
-    async def _apply_together(self, changes: Changes) -> RemovedCounts:
+    async def _apply_together(self, changes: Changes, exact: tuple[str, ...]) -> RemovedCounts:
         queue, group = self._queue, self._queue.open
         if group is not None and len(group.write.rows) > LARGEST:
             # Decided on what the batch before will make, so it must wait for that one.
@@ -238,7 +239,7 @@ class CassandraTransaction:
         if group is not None and group.write.head is not self._head:
             raise Overtaken
         change = Change(self.context, self._writer.link.prefix, self._name, self._head, group.write if group else None)
-        write = change.make(changes, self._segments, Leaving(), checks_ids=self._assumed)
+        write = change.make(changes, self._segments, Leaving(), exact, checks_ids=self._assumed)
         group = group or Group(write)
         self._writer.queues.writes += 1
         queue.add(group, self._writer.commit)
@@ -246,11 +247,11 @@ class CassandraTransaction:
         self._turn.leave()
         return await group.wait()
 
-    async def _apply_alone(self, changes: Changes) -> Applied:
+    async def _apply_alone(self, changes: Changes, exact: tuple[str, ...]) -> Applied:
         await self._queue.idle()
         leaving, applied = await self._leaving(changes)
         change = Change(self.context, self._writer.link.prefix, self._name, self._head, None)
-        write = change.make(changes, self._segments, leaving, checks_ids=self._assumed)
+        write = change.make(changes, self._segments, leaving, exact, checks_ids=self._assumed)
         self._writer.queues.writes += 1
         self.has_applied = True
         gone = await self._writer.commit(write)

@@ -1,0 +1,148 @@
+"""Lists: in their order whatever the slots hold, and no dearer than the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from tests.backends.cassandra.counted import CountingLink, backend_of, counting_link
+
+import hansard
+from hansard.backends.cassandra import listing
+from hansard.backends.cassandra.effects import BUCKETS
+from hansard.testing.clock import Clock
+
+MANY = 240
+"""Conversations in one slot."""
+TASKS = 32
+PAGE = 20
+WITHOUT_TIMES = listing._FULL * BUCKETS + TASKS
+"""Those that may have entered one slot without their exact times: writers at the same time do not see each other."""
+
+
+async def _open(url: str, clock: Clock) -> tuple[hansard.Store, CountingLink]:
+    backend = backend_of(url)
+    await backend.storage.open(upgrade=False)
+    store = hansard.Store(backend, clock=clock)
+    return store, counting_link(store)
+
+
+async def _fill(store: hansard.Store, numbers: Sequence[int]) -> None:
+    for first in range(0, len(numbers), TASKS):
+        some = numbers[first : first + TASKS]
+        await asyncio.gather(*(store.append_message(f"c{each:04}", "user", "Hello", user_id="ann") for each in some))
+
+
+async def _page(store: hansard.Store, **arguments: Any) -> tuple[list[str], hansard.Page]:
+    page = await store.list_conversations(limit=PAGE, **arguments)
+    return [each.id for each in page.items], page
+
+
+async def _listed(store: hansard.Store, **arguments: Any) -> list[str]:
+    """By pages, and each page once more by the way back."""
+    ids, page = await _page(store, **arguments)
+    found = ids
+    while page.next_cursor is not None:
+        before = ids
+        ids, page = await _page(store, after=page.next_cursor, **arguments)
+        back, _ = await _page(store, before=page.previous_cursor, **arguments)
+        assert back == before
+        found = [*found, *ids]
+    return found
+
+
+async def _expected(store: hansard.Store) -> list[str]:
+    """Newest first, by the conversations themselves."""
+    found = await asyncio.gather(*(store.get_conversation(f"c{number:04}") for number in range(MANY)))
+    places = [(each.last_message_at, each.id) for each in found if each is not None and each.last_message_at]
+    return [id for _, id in sorted(places, reverse=True)]
+
+
+def test_a_page_of_a_dense_slot_reads_no_more_than_a_page(url: str) -> None:
+    async def run() -> None:
+        store, link = await _open(url, Clock())
+        async with store:
+            await _fill(store, range(MANY))
+            newest = await _expected(store)
+            for filters in ({}, {"user_id": "ann"}):
+                assert await _listed(store, **filters) == newest
+                assert await _listed(store, order="asc", **filters) == newest[::-1]
+                await _count(store, link, filters)
+
+    asyncio.run(run())
+
+
+async def _count(store: hansard.Store, link: CountingLink, filters: dict[str, str]) -> None:
+    cursor: str | None = None
+    while True:
+        link.counts.clear()
+        link.rows.clear()
+        _, page = await _page(store, after=cursor, **filters)
+        # At most the rest of the slot, the page, and as much again.
+        assert link.rows["read_heads"] <= WITHOUT_TIMES + 3 * PAGE < MANY
+        assert link.counts["read_heads"] <= 7
+        # One request for all partitions, and another one where that was not enough.
+        assert link.counts["list_newest"] <= 2 + BUCKETS
+        if (cursor := page.next_cursor) is None:
+            return
+
+
+def test_conversations_that_are_written_again_move(url: str) -> None:
+    """Within a full slot and to later ones, so that many entries are passed over."""
+
+    async def run() -> None:
+        clock = Clock()
+        store, _ = await _open(url, clock)
+        async with store:
+            await _fill(store, range(MANY // 2))
+            for number in [*range(0, MANY // 2, 9), *range(0, MANY // 2, 13)]:
+                await store.append_message(f"c{number:04}", "user", "again")
+            for _ in range(4):
+                clock.advance(timedelta(seconds=11))
+                for _ in range(3):
+                    await store.append_message("c0003", "user", "once more")
+            for number in range(0, MANY // 2, 5):
+                await store.delete_conversation(f"c{number:04}")
+            newest = await _expected(store)
+            assert newest[0] == "c0003"
+            assert await _listed(store) == newest
+            assert await _listed(store, order="asc", user_id="ann") == newest[::-1]
+            assert await store.check() == []
+
+    asyncio.run(run())
+
+
+def test_a_sparse_list_takes_as_few_requests(url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        store, link = await _open(url, clock)
+        async with store:
+            for number in range(2 * PAGE):
+                await store.append_message(f"c{number:04}", "user", "Hello", user_id="ann")
+                clock.advance(timedelta(days=1))
+            newest = [f"c{number:04}" for number in reversed(range(2 * PAGE))]
+            for filters in ({}, {"user_id": "ann"}):
+                link.counts.clear()
+                assert (await _page(store, **filters))[0] == newest[:PAGE]
+                assert link.counts == {"read_marks": 1, "list_newest": 1, "read_heads": 1}
+                assert await _listed(store, **filters) == newest
+
+    asyncio.run(run())
+
+
+def test_entries_of_one_moment_are_in_the_order_of_ids(url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        clock.stop()
+        store, _ = await _open(url, clock)
+        async with store:
+            begins = ("a", "0", "\N{FULLWIDTH TILDE}", "\N{GRINNING FACE}")
+            ids = [f"{begin}{number}" for begin in begins for number in range(40)]
+            for first in range(0, len(ids), TASKS):
+                await asyncio.gather(*(store.append_message(each, "user", "x") for each in ids[first : first + TASKS]))
+            assert await _listed(store) == sorted(ids, reverse=True)
+            assert await _listed(store, order="asc") == sorted(ids)
+
+    asyncio.run(run())
