@@ -11,7 +11,7 @@ TABLES = [
     re.sub(r".*EXISTS (\w+) .*", r"\1", statement)
     for migration in migrations()
     for statement in migration.statements
-    if "TABLE" in statement
+    if "CREATE TABLE" in statement
 ]
 
 

@@ -156,3 +156,52 @@ def test_a_late_batch_of_a_blob_counts_once(url: str) -> None:
                 raise AssertionError("it has no end")
 
     asyncio.run(run())
+
+
+def test_a_late_deletion_leaves_a_name_that_was_added_again(url: str) -> None:
+    async def run() -> None:
+        store, link = await _open(url)
+        outcomes: set[bool | None] = set()
+        async with store:
+            catalog = store.backend.storage.catalog  # type: ignore[attr-defined]
+            for number in range(MOST):
+                await catalog.add("owner", "t", f"u{number}")
+                link.row, link.wait, link.has_landed = "delete_name", number, None
+                await catalog.remove("owner", "t", f"u{number}")
+                await catalog.add("owner", "t", f"u{number}")
+                has_ended = link.late is not None
+                await link.land()
+                outcomes.add(link.has_landed)
+                assert f"u{number}" in await catalog.names("owner", "t"), f"lost {number} requests later"
+                if has_ended:
+                    break
+            else:
+                raise AssertionError("it has no end")
+        assert outcomes == {True, False}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("row", ["leave_name", "delete_name"])
+def test_a_name_that_is_added_while_it_leaves_stays(url: str, row: str) -> None:
+    """A removal fails, and what it has asked for happens after another process has added the name."""
+
+    async def run() -> None:
+        store, link = await _open(url)
+        other = backend_of(url)
+        await other.storage.open(upgrade=False)
+        async with store, hansard.Store(other):
+            ours, theirs = store.backend.storage.catalog, other.storage.catalog  # type: ignore[attr-defined]
+            await ours.add("owner", "t", "ann")
+            link.row, link.fails = row, True
+            with pytest.raises(Unavailable):
+                await ours.remove("owner", "t", "ann")
+            await theirs.add("owner", "t", "ann")
+            link.fails = False
+            await link.land()
+            assert link.has_landed is (row == "leave_name")
+            assert await theirs.names("owner", "t") == ["ann"]
+            await ours.remove("owner", "t", "ann")
+            assert await theirs.names("owner", "t") == []
+
+    asyncio.run(run())

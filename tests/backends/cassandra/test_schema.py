@@ -10,7 +10,7 @@ from tests.servers import cassandra
 
 import hansard
 from hansard import FormatMismatch, Unavailable, ValidationError
-from hansard.backends.cassandra import schema
+from hansard.backends.cassandra import CassandraBackend, schema
 from hansard.backends.cassandra.options import options_of
 from hansard.urls import Url
 
@@ -87,6 +87,32 @@ def test_several_make_one_keyspace_at_once() -> None:
         async with hansard.connect(f"{cassandra.url()}/{keyspace}") as store:
             await store.append_message("c", "user", "one")
             assert [each.text for each in await store.get_messages("c")] == ["one"]
+
+    asyncio.run(run())
+
+
+def test_an_older_store_is_upgraded_and_continues() -> None:
+    """Its conversations are in slots, without exact times, and its names have no column `leaving`."""
+    url = f"{cassandra.url()}/older_{secrets.token_hex(4)}"
+
+    async def run() -> None:
+        backend = CassandraBackend(*options_of(Url(url)))
+        await backend.storage.open(upgrade=False)
+        async with hansard.Store(backend) as store:
+            await store.append_message("old", "user", "one")
+            link = backend.storage.link
+            for name in ("0004_exact_entries", "0005_leaving_names"):
+                await link.execute(f"DELETE FROM {link.options.keyspace}.migrations WHERE name = %s IF EXISTS", (name,))
+            await link.execute(f"ALTER TABLE {link.options.keyspace}.catalog DROP leaving")
+        with pytest.raises(FormatMismatch, match="hansard upgrade"):
+            await _connect(url)
+        backend = CassandraBackend(*options_of(Url(url)))
+        await backend.storage.open(upgrade=True)
+        async with hansard.Store(backend) as store:
+            await store.append_message("new", "user", "two")
+            await store.append_message("old", "user", "three")
+            assert {each.id for each in (await store.list_conversations()).items} == {"old", "new"}
+            assert await store.check() == []
 
     asyncio.run(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 
 from hansard.backends.cassandra import effects, uploads
@@ -10,9 +11,14 @@ from hansard.backends.cassandra.connection import Link
 from hansard.backends.cassandra.uploads import UploadPlace
 from hansard.backends.shared import turns
 from hansard.backends.shared.turns import Turn
+from hansard.errors import Unavailable
 
 _SPREAD = ("blob",)
 """Kinds of which one owner has many, in several partitions."""
+_STAYS = (None,)
+"""The row of a name that no process is about to remove."""
+_TRIES = 3
+"""As often as other requests are tried. Each has a token of its own: a late one must not meet that of another."""
 
 
 class NameCatalog:
@@ -25,15 +31,33 @@ class NameCatalog:
 
     async def add(self, kind: str, owner: str, name: str) -> None:
         place = (kind, owner, self._bucket(kind, name), name)
-        if await self._link.read("has_name", *place):
+        if await self._link.read("has_name", *place) == [_STAYS]:
             return
         # One after another: a cluster answers time-outs to many who insert one row at once.
         async with Turn(self._turns, (f"{kind} {owner}", name)):
-            if not await self._link.read("has_name", *place):
-                await self._link.put("put_name", self._link.prefix, *place)
+            while (found := await self._link.read("has_name", *place)) != [_STAYS]:
+                if found:
+                    await self._link.put("keep_name", self._link.prefix, *place, found[0][0])
+                else:
+                    await self._link.put("put_name", self._link.prefix, *place)
 
     async def remove(self, kind: str, owner: str, name: str) -> None:
-        await self._link.put("delete_name", self._link.prefix, kind, owner, self._bucket(kind, name), name)
+        """Removes a name, unless another process adds it meanwhile.
+
+        A deletion whose answer is lost may happen at any later time. So the name is marked as leaving first, with a
+        token that only this deletion compares. Who adds the name again removes the token.
+        """
+        place = (self._link.prefix, kind, owner, self._bucket(kind, name), name)
+        for left in reversed(range(_TRIES)):
+            token = secrets.token_hex(8)
+            try:
+                if await self._link.swap([("leave_name", (token, *place))]):
+                    await self._link.swap([("delete_name", (*place, token))])
+                return
+            except Unavailable as error:
+                if not left or not error.retryable:
+                    raise
+                await asyncio.sleep(0.05)
 
     async def names(self, kind: str, owner: str) -> list[str]:
         """In order."""

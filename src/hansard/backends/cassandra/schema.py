@@ -27,6 +27,8 @@ _LEDGER = (
 _SETTINGS = "SELECT name, value FROM system_views.settings WHERE name IN ('commitlog_sync', 'paxos_variant')"
 _NOT_YET = ("does not exist", "Unknown CF", "unconfigured table")
 """The answers of a node that does not know a new table yet."""
+_TABLE = re.compile(r"(?<=TABLE IF NOT EXISTS )|(?<=ALTER TABLE )|(?<= ON )(?=\w+ \()")
+"""Where a statement names a table, without its keyspace."""
 _LOCK = "(lock)"
 _LOCK_SECONDS = 120
 
@@ -178,7 +180,7 @@ async def _run(link: Link, migration: Migration) -> None:
     """Each statement may be repeated, by the process that continues after a crash."""
     keyspace = link.options.keyspace
     for statement in migration.statements:
-        await link.execute(re.sub(r"(?<=TABLE IF NOT EXISTS )|(?<= ON )(?=\w+ \()", f"{keyspace}.", statement))
+        await link.execute(_TABLE.sub(f"{keyspace}.", statement))
     await link.execute(
         f"INSERT INTO {keyspace}.migrations (name, checksum, state, at) VALUES (%s, %s, 'done', toTimestamp(now())) "
         "IF NOT EXISTS",
