@@ -17,9 +17,12 @@ from tests.server.kit import serving
 from tests.wait import PATIENCE
 
 from hansard import connect
+from hansard.backends.memory import MemoryBackend
+from hansard.backends.openai import mirror_state
 from hansard.backends.openai.threads import RemoteThreads
+from hansard.contract.types import Context, Restore
 from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, ValidationError
-from hansard.model import Message
+from hansard.model import Message, Problem
 from hansard.rules import leased
 from hansard.store import Store
 from hansard.testing import Clock
@@ -347,6 +350,58 @@ def test_check_reports_what_waits_for_the_next_write(kind: str, complete: str) -
                 else:
                     await store.update_conversation("c", title="A title")
                 assert await store.check() == []
+
+    asyncio.run(run())
+
+
+@every_kind
+@pytest.mark.parametrize("complete", ["update", "append"])
+def test_check_reports_a_conversation_that_never_reached_the_api(kind: str, complete: str) -> None:
+    async def run() -> None:
+        with serving() as api:
+            async with (
+                Cutting(api.address) as wire,
+                connect(url_of(kind, wire.address, "memory://")) as store,
+            ):
+                await store.append("there", say("one"))
+                wire.cut, wire.times = "request", 99
+                for view in (store, store.tenant("acme")):
+                    with pytest.raises(Unavailable):
+                        await view.append("c", say("one"))
+                wire.times = 0
+                problems = [each async for each in store.admin.check() if isinstance(each, Problem)]
+                assert sorted(problem.where for problem in problems) == ["acme/c", "default/c"]
+                (problem,) = await store.check()
+                assert problem.what == "it has never reached the API: the next write adds it"
+                if complete == "append":
+                    await store.append("c", say("two"))
+                else:
+                    await store.update_conversation("c", title="A title")
+                assert await store.check() == []
+                assert len(await store.tenant("acme").check()) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_check_reports_a_copy_that_was_given_up(is_given_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches the API when it is complete. Until it has had time for that, nothing is wrong."""
+    if is_given_up:
+        monkeypatch.setattr(mirror_state, "_COPY_TIME", timedelta(0))
+
+    async def run() -> None:
+        now = datetime.now(UTC)
+        source = MemoryBackend()
+        await Store(source).append("c", say("one", "two"))
+        image = await source.read_image(Context("default", now), "c")
+        assert image is not None
+        with serving() as api:
+            async with connect(url_of("conversations", api.address, "memory://")) as store:
+                await store._backend.restore(Context("default", now), Restore(image))
+                problems = [problem.what for problem in await store.check()]
+                assert problems == (["it has never reached the API: the next write adds it"] if is_given_up else [])
+                await store._backend.restore(Context("default", now), Restore(image, done=True))
+                assert await store.remote_id("c") is not None
 
     asyncio.run(run())
 

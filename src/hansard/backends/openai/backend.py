@@ -224,6 +224,8 @@ class OpenAiBackend:
 
     async def restore(self, context: Context, restore: Restore) -> int:
         _refuse_index_tenant(context)
+        if not restore.done:
+            await self._states.note_copy(context, restore.image.conversation)
         seq = await self._index.restore(context, restore)
         if restore.done:
             await self._pusher.push(context, restore.image.conversation.id)

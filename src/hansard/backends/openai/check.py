@@ -1,4 +1,4 @@
-"""Checks whether both sides agree: interrupted writes, and messages that others deleted."""
+"""Checks whether both sides agree: interrupted writes, conversations that never arrived, messages deleted by others."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import openai
+from msgspec import structs
 
 from hansard.backends.openai.errors import mapped
 from hansard.backends.openai.mirror import MirrorPair, SeenEntries, is_growing, is_pulled
 from hansard.backends.openai.mirror_state import TENANT, MirrorState
-from hansard.contract.types import Context
-from hansard.model import Message, Problem
+from hansard.contract.types import Context, ConversationQuery
+from hansard.model import Message, Problem, to_micros
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """Before anything has expired: expired data is not wrong, it only waits for a purge."""
+_PAGE = 100
 
 
 async def check(mirror: MirrorPair, tenant: str | None) -> AsyncIterator[Problem]:
@@ -24,6 +26,20 @@ async def check(mirror: MirrorPair, tenant: str | None) -> AsyncIterator[Problem
         with mapped(index_written=False):
             async for what in _differences(mirror, of, id, state):
                 yield Problem(f"{owner}/{id}", what)
+    for owner in [tenant] if tenant is not None else await mirror.index.list_tenants():
+        if owner != TENANT:
+            async for id in _unreached(mirror, Context(owner, _LONG_AGO)):
+                yield Problem(f"{owner}/{id}", "it has never reached the API: the next write adds it")
+
+
+async def _unreached(mirror: MirrorPair, context: Context) -> AsyncIterator[str]:
+    query, more = ConversationQuery(archived=None, sort="updated_at", newest_first=False, limit=_PAGE), True
+    while more:
+        found, more = await mirror.index.list_conversations(context, query)
+        for conversation in await mirror.states.unreached(context, found):
+            yield conversation.id
+        if found:
+            query = structs.replace(query, above=(to_micros(found[-1].updated_at), found[-1].id))
 
 
 async def _differences(mirror: MirrorPair, context: Context, id: str, state: MirrorState) -> AsyncIterator[str]:

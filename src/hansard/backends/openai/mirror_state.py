@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,13 +14,15 @@ from hansard import ids
 from hansard.contract.backend import Backend
 from hansard.contract.types import Context, RecordQuery, RecordWrite
 from hansard.errors import Conflict
-from hansard.model import Record
+from hansard.model import Conversation, Record
 
 TENANT = "hansard:openai"
 _MARK = (("identity",), "mark")
 _ANCHOR = (("identity",), "anchor")
 _SWEEP = (("sweep",), "due")
 _PAGE = 100
+_COPY_TIME = timedelta(days=1)
+"""In which a copy is completed. Afterwards it was given up, and never reached the API."""
 
 
 class MirrorState(Struct, frozen=True):
@@ -131,6 +133,26 @@ class MirrorStates:
     async def delete(self, context: Context, id: str) -> None:
         await self._index.write_records(_ours(context), [RecordWrite(_place(context), id, delete=True)])
 
+    # Of copies, which reach the API when they are complete
+
+    async def note_copy(self, context: Context, conversation: Conversation) -> None:
+        """Records that a conversation is being copied to the index."""
+        until = datetime.now(UTC) + _COPY_TIME
+        write = RecordWrite(_copy_place(context), conversation.id, _birth(conversation), expires_at=until)
+        await self._index.write_records(_ours(context), [write])
+
+    async def unreached(self, context: Context, conversations: Sequence[Conversation]) -> list[Conversation]:
+        """Returns the conversations that the API has never had, without those that are being copied."""
+        stored = await self._named(_ours(context), _place(context), conversations)
+        copied = await self._named(Context(TENANT, datetime.now(UTC)), _copy_place(context), conversations)
+        return [each for each in conversations if each.id not in stored and copied.get(each.id) != _birth(each)]
+
+    async def _named(
+        self, context: Context, place: tuple[str, ...], conversations: Sequence[Conversation]
+    ) -> dict[str, Any]:
+        found = await self._index.get_records(context, [(place, each.id) for each in conversations])
+        return {record.key: record.value for record in found if record is not None}
+
     async def all(self, context: Context, tenant: str | None = None) -> AsyncIterator[tuple[str, str, MirrorState]]:
         """Yields tenant, conversation and state."""
         query = RecordQuery(prefix=("state",) if tenant is None else ("state", tenant), limit=_PAGE)
@@ -156,3 +178,12 @@ def _ours(context: Context) -> Context:
 
 def _place(context: Context) -> tuple[str, ...]:
     return "state", context.tenant
+
+
+def _copy_place(context: Context) -> tuple[str, ...]:
+    return "copy", context.tenant
+
+
+def _birth(conversation: Conversation) -> str:
+    """Returns when it was created: another conversation of the same id was created at another time."""
+    return conversation.created_at.isoformat()
