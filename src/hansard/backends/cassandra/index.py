@@ -143,9 +143,7 @@ class Indexer:
         """Owner and id of the conversations that may be behind; None for all owners."""
         if owner:
             return await self._read_unindexed("read_unindexed_of_owner", tenant, bucket_of(owner, ""), owner)
-        buckets = range(effects.BUCKETS)
-        found = await asyncio.gather(*(self._read_unindexed("read_unindexed", tenant, each) for each in buckets))
-        return [pair for each in found for pair in each]
+        return await self._read_unindexed("read_unindexed", tenant, list(range(effects.BUCKETS)))
 
     async def _read_unindexed(self, query: str, *arguments: object) -> list[tuple[str, str]]:
         return [(row[0], row[1]) for row in await self._link.read(query, *arguments)]

@@ -40,8 +40,11 @@ _TAIL = 200
 _PIECE_BYTES = 4 << 20
 _AT_ONCE = 32
 _ALL = 2**31 - 2
-_MOST = 1000
-"""Rows of a word that a search of a whole tenant reads at once."""
+_MOST = 100
+"""Rows of a word that a search of a whole tenant reads at once, if its page is small. Each takes a node about 0.25 ms,
+which compares its whole set of terms; asking for a period of time takes as much as some dozen."""
+_PAGES = 4
+"""Pages of rows that are read at once, if that is more."""
 _MOST_RANKED = 100_000
 """Rows of a word that are ranked, in a whole tenant."""
 ATTEMPTS = 3
@@ -178,10 +181,13 @@ class IndexSearch:
                 periods += split(period, crowd.times) if bounds == period else [bounds]
                 continue
             entries.sort(key=lambda each: each.position, reverse=True)
-            for first in range(0, len(entries), _AT_ONCE):
-                found += await self.filtered(entries[first : first + _AT_ONCE])
+            # At first as many as are needed: heads seldom hide what matches.
+            step = self.lookup.limit + 1 - len(found)
+            while entries:
+                found += await self.filtered(entries[:step])
                 if len(found) > self.lookup.limit:
                     return found
+                entries, step = entries[step:], _AT_ONCE
         return found
 
     def _periods(self) -> list[Period]:
@@ -242,7 +248,8 @@ class IndexSearch:
     async def _ask_everywhere(self, term: str, period: Period, *, words: bool) -> list[IndexEntry]:
         """Raises `Crowded` if there are more than a search should read. A ranking is incomplete then."""
         is_moment = period[0] + 1 == period[1]
-        most = _ALL if is_moment else _MOST_RANKED if self.is_ranked else _MOST
+        few = max(_MOST, _PAGES * self.lookup.limit)
+        most = _ALL if is_moment else _MOST_RANKED if self.is_ranked else few
         if period == EVER:
             query = "find_words_in_tenant" if words else "find_in_tenant"
             rows = await self.link.find(query, term, most + 1)
