@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from typing import Any
 
@@ -110,3 +111,18 @@ def test_lines_are_cut_at_their_newlines_across_blocks(length: int, most: int) -
         line = whole[each.number]
         is_long = len(line) > most
         assert (each.problem is not None, each.line) == (is_long, b"" if is_long else line)
+
+
+ODD_LINES = (
+    *(b"{", b"}", b'{"a":1}', b'{"a":{"b":2}}', b'{"a":1} {"b":2}', b'{"a":1', b'"b":2}', b'{"a":"}', b'{"}', b"[{}]"),
+    *(b"", b" ", b"null", b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}', b'{"a":1}\r', b' {"a":1} ', b"{}}"),
+)
+
+
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["ended", "not ended"])
+def test_lines_are_decoded_together_as_alone(end: bytes) -> None:
+    for one, other in itertools.product(ODD_LINES, repeat=2):
+        split = [b'{"n":0}', one, other, b'{"n":1}', other, one, b'{"n":2}']
+        text = b"\n".join(split) + end
+        alone = [json_stream._element(number, line, line) for number, line in enumerate(io.BytesIO(text), 1)]
+        assert [*json_stream.lines(io.BytesIO(text))] == [each for each in alone if each.line.strip()]

@@ -18,6 +18,7 @@ from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 
 _decode = json.Decoder().decode
+_decode_lines = json.Decoder().decode_lines
 BLOCK = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
@@ -63,8 +64,21 @@ def _most_bytes(file: IO[bytes]) -> int:
 def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False) -> Iterator[Element]:
     """The values of JSON Lines. Empty lines are skipped, or have the value None if `blank` is true."""
     most_bytes = most_bytes or _most_bytes(file)
-    for number, line in enumerate(_split_lines(*_first_line(file, most_bytes), most_bytes), 1):
-        if len(line) >= most_bytes and not line.endswith(b"\n"):
+    first = 1
+    for block in _line_blocks(*_first_line(file, most_bytes), most_bytes):
+        split = BytesIO(block).readlines()
+        values = _objects_of_lines(block, len(split)) if len(block) <= most_bytes else None
+        if values is not None:
+            for number, (line, value) in enumerate(zip(split, values, strict=True), first):
+                yield Element(number, value, None, line)
+        else:
+            yield from _line_by_line(split, first, most_bytes, blank=blank)
+        first += len(split)
+
+
+def _line_by_line(split: list[bytes], first: int, most_bytes: int, *, blank: bool) -> Iterator[Element]:
+    for number, line in enumerate(split, first):
+        if len(line) > most_bytes or (len(line) == most_bytes and not line.endswith(b"\n")):
             yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
         elif line.strip():
             yield _element(number, line, line)
@@ -72,16 +86,30 @@ def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False
             yield Element(number, line=line)
 
 
-def _split_lines(first: bytes, file: IO[bytes], most_bytes: int) -> Iterator[bytes]:
-    """Yields the first line and those after it, each with its newline; of one that is too long, its first bytes."""
+def _objects_of_lines(block: bytes, count: int) -> list[dict[str, Any]] | None:
+    """Returns the objects of so many lines, if each line is one object, as in most files; decoded at once.
+
+    A value cannot contain `}`, a newline and `{` in a row. If there is nothing else between the lines, each line begins
+    a value and ends one, so that as many values as lines are one in each.
+    """
+    if not (block.startswith(b"{") and block.endswith(b"}\n") and block.count(b"}\n{") == count - 1):
+        return None
+    try:
+        values = _decode_lines(block)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return values if len(values) == count else None
+
+
+def _line_blocks(first: bytes, file: IO[bytes], most_bytes: int) -> Iterator[bytes]:
+    """Yields the first line and those after it, many at a time; of one that is too long, only its first bytes."""
     held: list[bytes] = []
     """The pieces of a line that has not ended."""
     size = 0
     block = first
     while block:
         if end := block.rfind(b"\n") + 1:
-            for line in BytesIO(b"".join((*held, block[:end]))).readlines():
-                yield line if len(line) <= most_bytes else line[:most_bytes]
+            yield b"".join((*held, block[:end]))
             held, size = [], 0
         held.append(block[end:])
         size += len(block) - end
