@@ -23,6 +23,7 @@ from hansard.importers.transcripts import (
     store_new_lines,
     transcript_line,
 )
+from hansard.model import Message
 from hansard.store import Store
 
 
@@ -193,3 +194,10 @@ async def test_metadata_and_title_follow_the_transcript(tmp_path: Path) -> None:
         conversation = await store.get_conversation("s1")
         assert conversation is not None
         assert conversation.title == "Mine"
+
+
+@pytest.mark.parametrize("line", ["{}", "[{}]", '{"a": {}}', '{"a":{}, "b":1}', "{}{}", "x{}y{}z", "x", "", "}", "{"])
+def test_a_line_is_what_surrounds_its_message(line: str) -> None:
+    kept = transcript_line(line.encode(), Message("user", {}, "m"))
+    whole = kept.before if kept.after is None else kept.before + b"{}" + kept.after
+    assert (whole.decode(), kept.after is None) == (line, "{}" not in line)

@@ -65,8 +65,18 @@ def transcript_line(line: bytes, message: Message | None = None) -> TranscriptLi
     digest = blake2b(line, digest_size=16).digest()
     if message is None:
         return TranscriptLine(digest, line)
-    before, found, after = line.partition(_native(message))
-    return TranscriptLine(digest, before, after if found else None, message.id)
+    return TranscriptLine(digest, *_around(_native(message), line), message.id)
+
+
+def _around(native: bytes, line: bytes) -> tuple[bytes, bytes | None]:
+    """Returns what is before and after the JSON of a message; the whole line and None if it is not in it."""
+    # The whole line, or its last value: as in most lines, and compared several times as fast as it is searched.
+    if line == native:
+        return b"", b""
+    if line.endswith(native, 0, -1):
+        return line[: -len(native) - 1], line[-1:]
+    before, found, after = line.partition(native)
+    return before, after if found else None
 
 
 def _native(message: Message) -> bytes:
