@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import IO, Any
 
-from msgspec import json
+from msgspec import Struct, json
 
 from hansard.errors import ValidationError
 from hansard.importers import json_stream
@@ -41,6 +41,22 @@ _KNOWN = 1_000
 """Sets of fields that are remembered."""
 
 
+class _Layout(Struct, frozen=True, gc=False):
+    """Which field of a row is which; None for those that it does not have."""
+
+    conversation: str | None
+    role: str | None
+    content: str | None
+    id: str | None
+    time: str | None
+    parent: str | None
+    user: str | None
+    title: str | None
+    used: frozenset[str]
+    has_others: bool
+    """Whether the row has fields that are none of these."""
+
+
 class Table:
     """Rows of a file. `map` names the fields that are called otherwise."""
 
@@ -48,7 +64,7 @@ class Table:
         self.name = name
         self.title = {"jsonl": "JSON Lines, a message a line", "csv": "CSV with a header, a message a row"}[name]
         self._map = dict(map or {})
-        self._known: dict[tuple[str, ...], dict[str, str]] = {}
+        self._known: dict[tuple[str, ...], _Layout] = {}
         if unknown := self._map.keys() - FIELDS.keys():
             raise ValidationError(f"--map knows {', '.join(FIELDS)}, and not {', '.join(sorted(unknown))}")
 
@@ -62,7 +78,10 @@ class Table:
     def _is_table(self, source: ImportSource, name: str) -> bool:
         with source.open(name) as file:
             row, _ = next(self._rows(file), (None, b""))
-        return isinstance(row, dict) and self._fields(row).keys() >= {"role", "content"}
+        if not isinstance(row, dict):
+            return False
+        layout = self._layout(row)
+        return layout.role is not None and layout.content is not None
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         with RowSorter() as sorter:
@@ -78,16 +97,15 @@ class Table:
             if isinstance(row, str):
                 report.complain(f"{name}, row {number}", row)
                 continue
-            fields = self._fields(row)
-            if "role" in fields and "content" in fields:
-                if self.name == "csv" and None in (row[fields["role"]], row[fields["content"]]):
+            layout = self._layout(row)
+            if layout.role is not None and layout.content is not None:
+                if self.name == "csv" and None in (row[layout.role], row[layout.content]):
                     report.complain(f"{name}, row {number}", "it has fewer fields than the header")
                     continue
-                field = fields.get("conversation")
-                id = str((row[field] if field else None) or stem)
+                id = str(_value(row, layout.conversation) or stem)
                 sorter.add_encoded(id, line.removeprefix(BOM) or json.encode(row))
             else:
-                missing = "content" if "role" in fields else "role"
+                missing = "content" if layout.role is not None else "role"
                 what = f"it has no {missing}: its fields are {', '.join(row)}. Say which with --map"
                 report.complain(f"{name}, row {number}", what)
 
@@ -103,57 +121,59 @@ class Table:
     def _conversation(self, id: str, rows: list[dict[str, Any]]) -> ForeignConversation:
         messages: list[ForeignMessage] = []
         before: str | None = None
-        fields = [self._fields(row) for row in rows]
-        is_tree = any(_value(row, each, "parent") for row, each in zip(rows, fields, strict=True))
-        for place, (row, each) in enumerate(zip(rows, fields, strict=True), 1):
+        layouts = [self._layout(row) for row in rows]
+        is_tree = any(_value(row, each.parent) for row, each in zip(rows, layouts, strict=True) if each.parent)
+        for place, (row, each) in enumerate(zip(rows, layouts, strict=True), 1):
             message = _message(row, each, place)
-            parent = (_value(row, each, "parent") or None) if is_tree else before
+            parent = (_value(row, each.parent) or None) if is_tree else before
             messages.append(ForeignMessage(message, None if parent is None else str(parent)))
             before = message.id
         return ForeignConversation(
             id=id,
             messages=messages,
-            title=_text(_value(rows[0], fields[0], "title")),
-            created_at=time(_value(rows[0], fields[0], "time")),
-            user_id=_text(_value(rows[0], fields[0], "user")),
+            title=_text(_value(rows[0], layouts[0].title)),
+            created_at=time(_value(rows[0], layouts[0].time)),
+            user_id=_text(_value(rows[0], layouts[0].user)),
             metadata={"imported_from": self.name},
             is_parsed=True,
         )
 
-    def _fields(self, row: Mapping[str, Any]) -> dict[str, str]:
-        """Which field of a row is which. Most rows of a file have the same fields."""
+    def _layout(self, row: Mapping[str, Any]) -> _Layout:
+        """Most rows of a file have the same fields."""
         names = tuple(row)
-        if names not in self._known:
+        layout = self._known.get(names)
+        if layout is None:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            found = {name: [self._map[name]] if name in self._map else usual for name, usual in FIELDS.items()}
-            firsts = {
-                name: next((each for each in each_name if each in row), None) for name, each_name in found.items()
-            }
-            self._known[names] = {name: field for name, field in firsts.items() if field is not None}
-        return self._known[names]
+            layout = self._known[names] = self._new_layout(row)
+        return layout
+
+    def _new_layout(self, row: Mapping[str, Any]) -> _Layout:
+        found = {name: [self._map[name]] if name in self._map else usual for name, usual in FIELDS.items()}
+        firsts = {name: next((each for each in names if each in row), None) for name, names in found.items()}
+        used = frozenset(field for field in firsts.values() if field is not None)
+        return _Layout(**firsts, used=used, has_others=not used.issuperset(row))
 
 
-def _message(row: Mapping[str, Any], fields: Mapping[str, str], place: int) -> Message:
-    """`fields`: as `_fields` returns them."""
-    role = role_of(row[fields["role"]], "")
-    used = {*fields.values()}
+def _message(row: Mapping[str, Any], layout: _Layout, place: int) -> Message:
+    """`layout` has a role and a content."""
+    role = role_of(_value(row, layout.role), "")
     others: dict[str, Any] | None = None
-    if not (role and used.issuperset(row)):
+    if layout.has_others or not role:
         # A role that no store has is kept with the other fields.
-        kept = used if role else used - {fields["role"]}
+        kept = layout.used if role else layout.used - {layout.role}
         others = {name: value for name, value in row.items() if name not in kept and value not in (None, "")}
     return Message(
         role or "user",
-        row[fields["content"]],
-        str(_value(row, fields, "id") or place),
-        created_at=time(_value(row, fields, "time")) or NOT_YET,
+        _value(row, layout.content),
+        str(_value(row, layout.id) or place),
+        created_at=NOT_YET if layout.time is None else time(row[layout.time]) or NOT_YET,
         metadata=others or None,
     )
 
 
-def _value(row: Mapping[str, Any], fields: Mapping[str, str], name: str) -> Any:
-    return row[fields[name]] if name in fields else None
+def _value(row: Mapping[str, Any], field: str | None) -> Any:
+    return None if field is None else row[field]
 
 
 def csv_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
