@@ -20,8 +20,7 @@ from hansard.backends.shared.settling import WriteMark
 from hansard.errors import Unsupported
 
 _MANY = 1000
-"""The largest number of values of one operation that a script can pass on at once. Even, so that pairs stay together.
-The largest number of values of one operation that a script can pass on at once. Even, so that pairs stay together."""
+"""The most values of one operation that a script can pass on at once. Even, so that pairs stay together."""
 _MOST = 1_000_000
 """The largest number of values that a server accepts in one command."""
 

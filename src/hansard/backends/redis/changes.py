@@ -261,8 +261,7 @@ def references(messages: Iterable[Message]) -> Mapping[str, int]:
 
 
 def released(changes: Changes, removed: Iterable[Placed]) -> Mapping[str, int]:
-    """Counts the references to each blob that are removed with these messages and with the old body of the updated one.
-    Counts the references to each blob that are removed with these messages and with the old body of the updated one."""
+    """Counts the references to each blob that go with these messages and with the old body of the updated one."""
     old = [changes.update.before] if changes.update else []
     return references([*(message for _, message in removed), *old])
 

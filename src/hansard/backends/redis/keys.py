@@ -20,8 +20,7 @@ _SHIFT = 1 << 63
 
 @lru_cache(8192)
 def place(*parts: str) -> str:
-    """Joins the parts of a place between braces, escaped so that no part can end it early or look like another place.
-    Joins the parts of a place between braces, escaped so that no part can end it early or look like another place."""
+    """Joins the parts of a place between braces, escaped so that no part can end it or look like another place."""
     return "{" + ":".join(part.translate(_MARKS) for part in parts) + "}"
 
 

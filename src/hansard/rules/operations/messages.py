@@ -136,8 +136,7 @@ async def replace_messages(tx: Transaction, replace: Replace) -> Appended:
 async def _check_new(
     tx: Transaction, state: ConversationState, replace: Replace, plan: ReplacePlan, gone: Sequence[Placed]
 ) -> datetime | None:
-    """Refuses ids in use on another branch, and deleted messages; returns the time of the newest message that is left.
-    Refuses ids in use on another branch, and deleted messages; returns the time of the newest message that is left."""
+    """Refuses ids in use on another branch, and deleted messages. Returns the time of the newest message left."""
     ids = {message.id for _, message in gone}
     new: list[Draft] = [draft for _, draft in plan.fresh if draft.message.id not in ids]
     given = [draft.message.id for draft in new if draft.given_id]
