@@ -91,6 +91,10 @@ def _collect_fields(value: dict[str, Any], texts: list[str]) -> None:
                 _collect_fields(item, texts)
         elif key in _FREE:
             _collect(_decoded(item), texts, free=not isinstance(item, list))
+        elif type(item) is str:
+            # As `_collect` does, without the call: most fields are texts.
+            if item and not _is_encoded(item):
+                texts.append(item)
         else:
             _collect(item, texts, free=False)
 

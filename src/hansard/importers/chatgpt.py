@@ -254,17 +254,19 @@ class _Reader:
         kept = {name: value for name, value in theirs.items() if value and name not in _LEFT_OUT}
         if theirs.get("is_visually_hidden_from_conversation") or given.get("weight") == 0:
             kept["hidden"] = True
-        ours = {
-            "finish": mapping(theirs.get("finish_details")).get("type") if "finish_details" in theirs else None,
-            "channel": given.get("channel"),
-            "update_time": given.get("update_time"),
-            "tool" if author.get("role") == "tool" else "author": author.get("name"),
-            "pictures": self._pictures,
-            "missing_attachments": self._missing,
-        }
+        if "finish_details" in theirs and (finish := mapping(theirs["finish_details"]).get("type")):
+            kept["finish"] = finish
+        for name in ("channel", "update_time"):
+            if value := given.get(name):
+                kept[name] = value
+        if who := author.get("name"):
+            kept["tool" if author.get("role") == "tool" else "author"] = who
+        if self._pictures:
+            kept["pictures"] = self._pictures
+        if self._missing:
+            kept["missing_attachments"] = self._missing
         if content.get("content_type") != "text":
-            ours |= _about(content)
-        kept |= {name: value for name, value in ours.items() if value}
+            kept |= {name: value for name, value in _about(content).items() if value}
         ratings = self._export.ratings
         rating = (ratings.pop(id, None) or ratings.pop(text(given.get("id")), None)) if ratings else None
         return kept | rating if rating else kept
