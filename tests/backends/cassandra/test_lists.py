@@ -89,6 +89,26 @@ async def _count(store: hansard.Store, link: CountingLink, filters: dict[str, st
             return
 
 
+def test_writers_of_one_conversation_do_not_move_it_with_each_batch(url: str) -> None:
+    """They share batches, each of which takes one request if nothing follows from it elsewhere."""
+
+    async def run() -> None:
+        store, link = await _open(url, Clock())
+        async with store:
+            await _fill(store, range(MANY // 2))
+            last = f"c{MANY // 2 - 1:04}"  # it found the slot full
+            link.counts.clear()
+            for _ in range(8):
+                await asyncio.gather(*(store.append_message(last, "user", "hot") for _ in range(TASKS)))
+            batches, moves = link.counts["swap"], link.counts["put_together"]
+            assert batches >= 8, link.counts
+            # In each of four lists: the first writer is alone and moves it, and so does the first batch of several.
+            assert moves <= 8, link.counts
+            assert (await _page(store))[0][0] == last
+
+    asyncio.run(run())
+
+
 def test_conversations_that_are_written_again_move(url: str) -> None:
     """Within a full slot and to later ones, so that many entries are passed over."""
 

@@ -3,7 +3,8 @@
 A conversation enters a list in a *slot* of ten seconds, and stays there while it is written within these: a move for
 each write would leave as many tombstones. So readers read all heads of a slot, and put them in order by the exact
 times. In a slot that has enough such conversations, others enter at their *exact* time, and are moved by each write. So
-readers read no more of it than they need.
+readers read no more of it than they need. A conversation to which several writers of a process append at once is not
+moved so: that would take most of their time.
 
 The entries of a list are in several partitions. A walk takes them in the order of their times, reads the heads of some
 at once, and hands out those that no later entry can precede.

@@ -25,7 +25,7 @@ _LEDGER = (
 )
 """The id is fixed, so that processes that make the table at once, through different nodes, make the same one."""
 _SETTINGS = "SELECT name, value FROM system_views.settings WHERE name IN ('commitlog_sync', 'paxos_variant')"
-_NOT_YET = ("does not exist", "Unknown CF", "unconfigured table")
+_NOT_YET = ("does not exist", "Unknown CF", "unconfigured table", "INCOMPATIBLE_SCHEMA")
 """The answers of a node that does not know a new table yet."""
 _TABLE = re.compile(r"(?<=TABLE IF NOT EXISTS )|(?<=ALTER TABLE )|(?<= ON )(?=\w+ \()")
 """Where a statement names a table, without its keyspace."""

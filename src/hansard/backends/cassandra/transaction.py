@@ -220,11 +220,17 @@ class CassandraTransaction:
                 "Cassandra cannot write records and messages in one step: write the records by themselves",
                 capability="append_records",
             )
-        exact = await listing.exact_sorts(self._writer.link, self.context.tenant, self._head, changes.state)
+        exact = await self._exact_sorts(changes)
         if is_addition(changes) and not self._changes_owner(changes):
             gone = await self._apply_together(changes, exact)
             return Applied(blobs=gone.blobs, records=gone.records)
         return await self._apply_alone(changes, exact)
+
+    async def _exact_sorts(self, changes: Changes) -> tuple[str, ...]:
+        """Several writers at once would move the conversation with each batch, so it takes one place for a while."""
+        if self._queue.is_shared:
+            return ()
+        return await listing.exact_sorts(self._writer.link, self.context.tenant, self._head, changes.state)
 
     def _changes_owner(self, changes: Changes) -> bool:
         before = self.state.conversation.user_id if self.state else None

@@ -71,6 +71,11 @@ class Queue:
             self._forget()
 
     @property
+    def is_shared(self) -> bool:
+        """Whether several writers use it at this moment."""
+        return self._users > 1
+
+    @property
     def foreseen(self) -> Head | None:
         """The head as all decided writes will leave it; None when nothing is under way."""
         group = self.open or self.under_way
