@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from tests.backends.cassandra.counted import CountingLink, backend_of, counting_link
 
 import hansard
 from hansard.backends.cassandra import listing
+from hansard.backends.cassandra.connection import Row
 from hansard.backends.cassandra.effects import BUCKETS
 from hansard.testing.clock import Clock
 
@@ -36,7 +38,7 @@ async def _fill(store: hansard.Store, numbers: Sequence[int]) -> None:
 
 
 async def _page(store: hansard.Store, **arguments: Any) -> tuple[list[str], hansard.Page]:
-    page = await store.list_conversations(limit=PAGE, **arguments)
+    page = await store.list_conversations(**{"limit": PAGE} | arguments)
     return [each.id for each in page.items], page
 
 
@@ -68,7 +70,8 @@ def test_a_page_of_a_dense_slot_reads_no_more_than_a_page(url: str) -> None:
             newest = await _expected(store)
             for filters in ({}, {"user_id": "ann"}):
                 assert await _listed(store, **filters) == newest
-                assert await _listed(store, order="asc", **filters) == newest[::-1]
+                for limit in (PAGE, 100):
+                    assert await _listed(store, order="asc", limit=limit, **filters) == newest[::-1]
                 await _count(store, link, filters)
 
     asyncio.run(run())
@@ -105,6 +108,36 @@ def test_writers_of_one_conversation_do_not_move_it_with_each_batch(url: str) ->
             # In each of four lists: the first writer is alone and moves it, and so does the first batch of several.
             assert moves <= 8, link.counts
             assert (await _page(store))[0][0] == last
+
+    asyncio.run(run())
+
+
+class WritingLink(CountingLink):
+    """Writes to a conversation after its entries were read, and before its head is."""
+
+    write: Callable[[], Awaitable[Any]] | None = None
+
+    async def read(self, name: str, *arguments: Any, serial: bool = False) -> list[Row]:
+        if name == "read_heads" and self.write is not None:
+            write, self.write = self.write, None
+            await write()
+        return await super().read(name, *arguments, serial=serial)
+
+
+def test_a_conversation_that_is_written_while_it_is_listed_is_not_missing(url: str) -> None:
+    async def run() -> None:
+        store, link = await _open(url, Clock())
+        link.__class__ = WritingLink
+        assert isinstance(link, WritingLink)
+        async with store:
+            await _fill(store, range(MANY // 4))
+            before = await _expected(store)
+            for order, moved in (("desc", before[7]), ("asc", before[-8])):
+                link.write = partial(store.append_message, moved, "user", "meanwhile")
+                ids, _ = await _page(store, order=order, limit=100)
+                assert link.write is None
+                assert sorted(ids) == sorted(before)
+                assert ids[0 if order == "desc" else -1] == moved
 
     asyncio.run(run())
 

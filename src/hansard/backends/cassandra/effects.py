@@ -151,6 +151,6 @@ def day_of(micros: int) -> str:
     return rows.day_of(from_micros(micros))
 
 
-def is_listed(head: Head, entry: Entry) -> bool:
-    """Whether a conversation is where an entry says."""
-    return entry in entries(head)
+def is_in_list(head: Head, name: str) -> bool:
+    """Whether a conversation is in a list, wherever in it."""
+    return any(each == name for each, *_ in entries(head))

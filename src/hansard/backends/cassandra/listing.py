@@ -29,6 +29,9 @@ _PIECE = 100
 _FULL = 4
 """Conversations that enter one slot of one partition without their exact times: a page may have to read the heads of
 all of them, in each bucket. Those beyond cost their writers a move for each write."""
+_SEEN = 100_000
+"""Conversations that a walk remembers in order to show each once. In a longer one, what is written meanwhile may come
+twice."""
 _FAR = 2**62
 _ALL = 2**31 - 1
 _FIRST_ID = "\1"
@@ -72,8 +75,13 @@ async def walk(
     """The conversations of a list between the query's places, in its order, without the wall of the context."""
     entries = _Entries(link, context, query, piece)
     found: list[tuple[Place, Head]] = []
+    seen: set[str] = set()
     while batch := await entries.take(piece):
-        found += await _placed(link, context, query, entries.list, batch)
+        placed = await _placed(link, context, query, entries.list, [each.id for each in batch if each.id not in seen])
+        found += placed
+        if len(seen) > _SEEN:
+            seen.clear()
+        seen.update(id for (_, id), _ in placed)
         found.sort(key=lambda each: each[0], reverse=query.newest_first)
         bound = await entries.bound()
         count = next((at for at, (place, _) in enumerate(found) if not entries.precedes(place, bound)), len(found))
@@ -84,16 +92,18 @@ async def walk(
 
 
 async def _placed(
-    link: Link, context: Context, query: ConversationQuery, name: str, batch: Sequence[_ListEntry]
+    link: Link, context: Context, query: ConversationQuery, name: str, ids: Sequence[str]
 ) -> list[tuple[Place, Head]]:
-    """The conversations that are where these entries say, and between the query's places."""
-    heads = await read.load_many(link, context.tenant, [each.id for each in batch])
+    """The conversations that are in the list and between the query's places.
+
+    One that was written since its entry was read is somewhere else by now, and counts there: its new entry may be where
+    the walk has been.
+    """
     found: list[tuple[Place, Head]] = []
-    for entry in batch:
-        head = heads.get(entry.id)
-        if head is None or not effects.is_listed(head, (name, *entry)):
+    for id, head in (await read.load_many(link, context.tenant, ids)).items():
+        if head is None or not effects.is_in_list(head, name):
             continue
-        place = (to_micros(cursors.sort_time(head.conversation, query.sort)), entry.id)
+        place = (to_micros(cursors.sort_time(head.conversation, query.sort)), id)
         if (query.above is None or place > query.above) and (query.below is None or place < query.below):
             found.append((place, head))
     return found
@@ -216,7 +226,6 @@ class _OldestFirst:
         found = await self._link.read("list_oldest", *self._name, bucket.number, *low, *high, bucket.piece)
         is_last = bucket.advance(found, newest_first=False)
         entries = {_ListEntry(*row) for row in found}
-        entries = {each for each in entries if each.slot != bucket.whole or each.is_exact}
         if not is_last and found[-1][1] != bucket.whole:
             # The end of a slot is stored last but needed first: its entries without exact times.
             bucket.whole = found[-1][1]

@@ -24,7 +24,7 @@ from hansard.errors import HansardError, Unavailable
 
 _LOOKS = 3
 _AT_ONCE = 16
-"""Microseconds."""
+"""Blobs that are released at once."""
 
 
 class CassandraPartitions:

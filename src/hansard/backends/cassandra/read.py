@@ -24,6 +24,8 @@ _PIECE = 200
 _WHOLE_PART = 2**31 - 1
 _HEADS = 32
 """Heads in one request: one node asks the others for all of them."""
+_AT_ONCE = 8
+"""Such requests at once: a search may need the heads of thousands of conversations."""
 _NAMES = 200
 """Rows that are asked for by name at once."""
 
@@ -37,8 +39,12 @@ async def load_many(link: Link, tenant: str, ids: Iterable[str]) -> dict[str, He
     """Some at once in one request, which costs much less than one for each."""
     wanted = list(dict.fromkeys(ids))
     asked = [wanted[first : first + _HEADS] for first in range(0, len(wanted), _HEADS)]
-    found = await asyncio.gather(*(link.read("read_heads", tenant, some) for some in asked))
-    return {row[-1]: head_of(row, (tenant, row[-1])) for each in found for row in each}
+    heads: dict[str, Head | None] = {}
+    for first in range(0, len(asked), _AT_ONCE):
+        some = asked[first : first + _AT_ONCE]
+        found = await asyncio.gather(*(link.read("read_heads", tenant, each) for each in some))
+        heads |= {row[-1]: head_of(row, (tenant, row[-1])) for each in found for row in each}
+    return heads
 
 
 def head_of(row: connection.Row, name: Name) -> Head | None:
