@@ -20,7 +20,7 @@ from hansard import connect
 from hansard.backends.memory import MemoryBackend
 from hansard.backends.openai import mirror_state
 from hansard.backends.openai.threads import RemoteThreads
-from hansard.contract.types import Context, Restore
+from hansard.contract.types import Context, RecordQuery, Restore
 from hansard.errors import ConversationNotFound, MessageNotFound, Unavailable, ValidationError
 from hansard.model import Message, Problem
 from hansard.rules import leased
@@ -402,6 +402,31 @@ def test_check_reports_a_copy_that_was_given_up(is_given_up: bool, monkeypatch: 
                 assert problems == (["it has never reached the API: the next write adds it"] if is_given_up else [])
                 await store._backend.restore(Context("default", now), Restore(image, done=True))
                 assert await store.remote_id("c") is not None
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["complete", "conversation", "tenant"])
+def test_nothing_is_left_of_a_copy_that_is_complete_or_deleted(end: str) -> None:
+    async def run() -> None:
+        now = datetime.now(UTC)
+        source = MemoryBackend()
+        await Store(source).append("c", say("one", "two"))
+        image = await source.read_image(Context("default", now), "c")
+        assert image is not None
+        with serving() as api:
+            async with connect(url_of("conversations", api.address, "memory://")) as store:
+                ours, query = Context(mirror_state.TENANT, now), RecordQuery(prefix=("copy",))
+                index: Any = store._backend
+                await index.restore(Context("default", now), Restore(image))
+                assert len((await index._index.scan_records(ours, query))[0]) == 1
+                if end == "complete":
+                    await index.restore(Context("default", now), Restore(image, done=True))
+                elif end == "conversation":
+                    await store.delete_conversation("c")
+                else:
+                    await store.admin.delete_tenant("default")
+                assert (await index._index.scan_records(ours, query))[0] == []
 
     asyncio.run(run())
 

@@ -128,6 +128,8 @@ class OpenAiBackend:
             await self._states.change(of, id, is_dying=False)
             raise
         await self._delete_remote(of, id)
+        if is_seen:
+            await self._states.forget_copy(of, id)
         return _not_physically_gone(receipt)
 
     async def _delete_remote(self, context: Context, id: str) -> None:
@@ -229,6 +231,7 @@ class OpenAiBackend:
         seq = await self._index.restore(context, restore)
         if restore.done:
             await self._pusher.push(context, restore.image.conversation.id)
+            await self._states.forget_copy(context, restore.image.conversation.id)
         return seq
 
     # Lifecycle
@@ -253,6 +256,7 @@ class OpenAiBackend:
         receipt = await self._index.delete_tenant(context)
         async for _, id, _ in self._states.all(context, context.tenant):
             await self._delete_remote(context, id)
+        await self._states.forget_copies(context)
         return _not_physically_gone(receipt)
 
     async def list_tenants(self) -> list[str]:

@@ -141,6 +141,19 @@ class MirrorStates:
         write = RecordWrite(_copy_place(context), conversation.id, _birth(conversation), expires_at=until)
         await self._index.write_records(_ours(context), [write])
 
+    async def forget_copy(self, context: Context, id: str) -> None:
+        """Records that a conversation is no longer being copied: it is complete, or deleted."""
+        await self._index.write_records(_ours(context), [RecordWrite(_copy_place(context), id, delete=True)])
+
+    async def forget_copies(self, context: Context) -> None:
+        """The same for all conversations of a tenant."""
+        query = RecordQuery(prefix=_copy_place(context), exact=True, limit=_PAGE)
+        more = True
+        while more:
+            found, more = await self._index.scan_records(_ours(context), query)
+            gone = [RecordWrite(record.namespace, record.key, delete=True) for record in found]
+            await self._index.write_records(_ours(context), gone)
+
     async def unreached(self, context: Context, conversations: Sequence[Conversation]) -> list[Conversation]:
         """Returns the conversations that the API has never had, without those that are being copied."""
         stored = await self._named(_ours(context), _place(context), conversations)
