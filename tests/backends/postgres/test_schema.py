@@ -19,7 +19,7 @@ from tests.servers import postgres
 import hansard
 import hansard.sync
 from hansard.analysis import VERSION, Lookup, parse_query
-from hansard.backends.postgres import read, schema, search_sql, tenant_data
+from hansard.backends.postgres import index, read, schema, search_sql, tenant_data
 from hansard.backends.postgres.lexemes import Expression
 from hansard.backends.postgres.options import parse
 from hansard.backends.postgres.queries import QUERIES, combined, in_schema
@@ -218,6 +218,11 @@ def assert_indexed(plan: str) -> None:
 def test_a_hot_query_uses_an_index(full: str, name: str) -> None:
     plan = asyncio.run(plan_of(full, QUERIES[name], HOT[name]))
     assert_indexed(plan)
+
+
+def test_the_limits_of_a_pass_are_those_of_its_query() -> None:
+    """With a smaller one in the query, a sweep would end after its first pass."""
+    assert re.findall(r"LIMIT (\d+)", QUERIES["queued"]) == [str(index.LONG_PASS), str(index.SHORT_PASS)]
 
 
 @pytest.mark.parametrize(("given", "most"), [("NULL", 200), ("ARRAY['c1500', 'c2999']", 20)])

@@ -608,7 +608,7 @@ UPDATE hansard.search_state SET version = $1, filling = $2;
 -- The next messages of a tenant to be indexed, after a position, of these conversations or of all; none while another
 -- version fills the index. Once the bodies exceed a size, later rows have no body. `mark` changes with each update of a
 -- message. Each part has a constant LIMIT, and only one of them has rows: the planner knows no parameters, and would read
--- a long queue to its end.
+-- a long queue to its end. The limits are those of `index.py`: LONG_PASS for all, SHORT_PASS for given conversations.
 SELECT q.line, q.seq, m.id, m.role, m.format, CASE WHEN sum(m.size) OVER (ORDER BY q.conversation, q.line, q.seq) - m.size
     < $7 THEN m.body END, m.created_at, m.extra, q.conversation, m.mark, c.user_id
 FROM (
@@ -620,7 +620,7 @@ FROM (
         SELECT of_one.* FROM unnest($5::text[]) AS given (id) CROSS JOIN LATERAL (
             SELECT conversation, line, seq FROM hansard.search_queue
             WHERE tenant = $1 AND conversation = given.id AND (conversation, line, seq) > ($2, $3, $4)
-            ORDER BY line, seq LIMIT 1000
+            ORDER BY line, seq LIMIT 200
         ) AS of_one
     ) AS waiting
     WHERE EXISTS (SELECT 1 FROM hansard.search_state WHERE filling = $8)
