@@ -82,7 +82,7 @@ def test_messages_that_a_program_hides_are_folded(site: Site) -> None:
     site.store.append("c", written)
     context, said = site.get("/c/c").messages()
     fold = context.one("details", "fold")
-    assert fold.one("summary").words == "Hidden in the program that it was imported from"
+    assert fold.one("summary").words == "Hidden message"
     assert fold.one("div", "said").words == "You are in /src"
     assert said.one("div", "said").words == "Hi"
     assert not said.all("details", "fold")

@@ -115,9 +115,8 @@ def _said(message: Message, blocks: Sequence[ContentBlock], whole: str) -> str:
 
 
 def _hidden(html: str) -> str:
-    """Folds what the program of an imported conversation does not show to its users: instructions and context."""
-    words = say_html("Hidden in the program that it was imported from")
-    return f'<details class="fold"><summary>{words}</summary>{html}</details>\n'
+    """Folds what programs do not show to their users, such as instructions and context in an imported conversation."""
+    return f'<details class="fold"><summary>{say_html("Hidden message")}</summary>{html}</details>\n'
 
 
 def _sources(sources: Sequence[Source] | None) -> str:
