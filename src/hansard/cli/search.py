@@ -54,7 +54,7 @@ def search(
     match: Annotated[
         WordMatch | None,
         Parameter(
-            help="Match all words, any, auto for questions (the default unless --mode is given), or part for pieces.",
+            help="Match all words, any, auto for questions (the default for words), or part for pieces.",
             show_default=False,
         ),
     ] = None,
