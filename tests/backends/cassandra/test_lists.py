@@ -70,8 +70,7 @@ def test_a_page_of_a_dense_slot_reads_no_more_than_a_page(url: str) -> None:
             newest = await _expected(store)
             for filters in ({}, {"user_id": "ann"}):
                 assert await _listed(store, **filters) == newest
-                for limit in (PAGE, 100):
-                    assert await _listed(store, order="asc", limit=limit, **filters) == newest[::-1]
+                assert await _listed(store, order="asc", **filters) == newest[::-1]
                 await _count(store, link, filters)
 
     asyncio.run(run())
@@ -126,13 +125,15 @@ class WritingLink(CountingLink):
 
 def test_a_conversation_that_is_written_while_it_is_listed_is_not_missing(url: str) -> None:
     async def run() -> None:
-        store, link = await _open(url, Clock())
+        clock = Clock()
+        store, link = await _open(url, clock)
         link.__class__ = WritingLink
         assert isinstance(link, WritingLink)
         async with store:
             await _fill(store, range(MANY // 4))
             before = await _expected(store)
             for order, moved in (("desc", before[7]), ("asc", before[-8])):
+                clock.advance(timedelta(seconds=11))  # to another slot, so that it moves
                 link.write = partial(store.append_message, moved, "user", "meanwhile")
                 ids, _ = await _page(store, order=order, limit=100)
                 assert link.write is None
