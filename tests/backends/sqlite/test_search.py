@@ -19,7 +19,7 @@ import hansard.sync
 from hansard.backends.schemes import open_backend
 from hansard.backends.shared.full_text import columns_of
 from hansard.backends.sqlite import SqliteBackend, check, engine, index, read_cache, search
-from hansard.errors import FormatMismatch
+from hansard.errors import Corrupt, FormatMismatch
 from hansard.model import Message, Source
 from hansard.testing import Target
 from hansard.testing.contract import TestJudged, TestSearching, clock, mode, store  # noqa: F401
@@ -655,6 +655,44 @@ def test_a_reader_that_has_seen_many_conversations_still_finds_all(
         for words, orders in ((("group0", "heron"), "relevance"), (("group1", "heron"), "newest")):
             order = cast(Literal["relevance", "newest"], orders)
             assert [len(opened.search(word, order=order)) for word in words] == [4, 8]
+
+
+@pytest.mark.parametrize("order", ["relevance", "newest"])
+def test_a_hit_without_a_conversation_is_reported(tmp_path: Path, order: Literal["relevance", "newest"]) -> None:
+    path = tmp_path / "a.db"
+    with hansard.sync.connect(f"sqlite:///{path}") as opened:
+        opened.append_message("c", "user", "heron")
+        assert len(opened.search("heron", order=order)) == 1
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM branches")
+    connection.commit()
+    connection.close()
+    with hansard.sync.connect(f"sqlite:///{path}") as opened, pytest.raises(Corrupt, match="which has messages"):
+        opened.search("heron", order=order)
+
+
+@pytest.mark.parametrize("order", ["relevance", "newest"])
+def test_a_conversation_among_others_is_searched_as_far_as_its_branches_reach(
+    tmp_path: Path, order: Literal["relevance", "newest"]
+) -> None:
+    """A branch, a conversation that expires, and plain ones, together on one page."""
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        for number in range(3):
+            opened.append_message(f"plain{number}", "user", "heron")
+        opened.create_conversation("brief", expires_at=datetime.now(UTC) + timedelta(hours=1))
+        opened.append_message("brief", "user", "heron")
+        shared = opened.append_message("forked", "user", "heron, shared")
+        opened.append_message("forked", "user", "heron, on the first branch")
+        opened.branch("forked", at=shared)
+        opened.append_message("forked", "user", "heron, on the second branch")
+        found = opened.search("heron", order=order)
+        assert sorted((hit.conversation.id, hit.message.text) for hit in found) == [
+            ("brief", "heron"),
+            ("forked", "heron, on the second branch"),
+            ("forked", "heron, shared"),
+            *((f"plain{number}", "heron") for number in range(3)),
+        ]
+        assert len(opened.search("heron", order=order, all_branches=True)) == 7
 
 
 def test_late_pages_lose_nothing(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ SELECT id, user_id, agent_id, audit_id, title, metadata, summary, created_at, up
     message_count, version, branch, expires_at, archived_at
 FROM conversations WHERE tenant = ? AND id = ?;
 
--- find_pk --
--- The pk of a conversation.
-SELECT pk FROM conversations WHERE tenant = ? AND id = ?;
+-- find_pk_and_segment --
+-- The pk of a conversation, and the segment of its active branch.
+SELECT c.pk, b.line FROM conversations c JOIN branches b ON b.conversation = c.pk AND b.id = c.branch
+WHERE c.tenant = ? AND c.id = ?;
 
 -- find_place --
 -- The columns of a conversation that a read of the active branch needs.
@@ -451,12 +452,12 @@ SELECT EXISTS (SELECT 1 FROM conversations WHERE tenant = t AND expires_at IS NO
 
 -- positions_by_key --
 -- The positions of messages in results, by a JSON list of keys.
-SELECT m.key, m.created_at, c.id, m.conversation FROM json_each(?) j CROSS JOIN messages m ON m.key = j.value
+SELECT m.key, m.created_at, c.id FROM json_each(?) j CROSS JOIN messages m ON m.key = j.value
 CROSS JOIN conversations c ON c.pk = m.conversation;
 
 -- messages_by_key --
 -- Messages by a JSON list of keys.
-SELECT m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra, m.conversation
+SELECT m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra
 FROM json_each(?) j CROSS JOIN messages m ON m.key = j.value;
 
 -- count_search_entries --
@@ -504,12 +505,15 @@ DELETE FROM search_rows;
 -- Marks every message as not indexed, in the order of time.
 INSERT INTO search_rows (message) SELECT key FROM messages ORDER BY created_at, key;
 
--- find_conversations_by_pk --
--- Conversations by a JSON list of pks, with their active branches.
-SELECT c.pk, c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
+-- find_conversations_by_segment --
+-- The conversations of a JSON list of segments, with their active branches. A segment whose branch has got a new one has no
+-- row in `branches` any more, only messages that other branches share; that of a new branch has no messages yet.
+SELECT j.value, c.id, c.user_id, c.agent_id, c.audit_id, c.title, c.metadata, c.summary, c.created_at, c.updated_at,
     c.last_message_at, c.message_count, c.version, c.branch, c.expires_at, c.archived_at, b.line, b.path
-FROM json_each(?) j CROSS JOIN conversations c ON c.pk = j.value
-    CROSS JOIN branches b ON b.conversation = c.pk AND b.id = c.branch;
+FROM json_each(?) j CROSS JOIN conversations c ON c.pk = coalesce(
+        (SELECT o.conversation FROM branches o WHERE o.line = j.value),
+        (SELECT m.conversation FROM messages m WHERE m.key > j.value << 30 AND m.key < j.value + 1 << 30 LIMIT 1)
+    ) CROSS JOIN branches b ON b.conversation = c.pk AND b.id = c.branch;
 
 -- not_listed_for_search --
 -- Messages without a row for the index.

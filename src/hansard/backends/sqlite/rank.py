@@ -31,7 +31,7 @@ from hansard.backends.sqlite import index, rows, search
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import ReadConnection
 from hansard.backends.sqlite.rows import Row, pack, unpack
-from hansard.backends.sqlite.search import WIDTH, SqliteSearch, is_unfiltered
+from hansard.backends.sqlite.search import SqliteSearch, is_unfiltered
 from hansard.blocking import run_to_end
 from hansard.contract.types import Context, MessageQuery
 
@@ -100,7 +100,7 @@ class SqlitePostings:
         return chain(self._indexed(clause), in_tail) if in_tail else self._indexed(clause)
 
     async def terms(self, keys: Collection[int]) -> dict[int, Terms]:
-        return {key: analyse(index.text_of(row[:-1])) for key, row in self._rows(keys) if self._is_covered(row)}
+        return {key: analyse(index.text_of(row)) for key, row in self._rows(keys) if self._is_covered(row)}
 
     async def positions(self, all_of: Collection[int], newest_of: Iterable[int], count: int) -> dict[int, Position]:
         """Entries of the index are in the order of time, apart from the lag: see `SqliteSearch._found`."""
@@ -124,8 +124,11 @@ class SqlitePostings:
             return {key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in many}
         read = dict(self._rows(keys))
         self._read.update(read)
-        homes = self._connection.homes_of({row[-1] for row in read.values()})
-        return {key: (row[5], row[0] & rows.SEQ_MASK, homes[row[-1]].conversation.id) for key, row in read.items()}
+        homes = self._connection.homes_of({row[0] >> rows.SEQ_BITS for row in read.values()})
+        return {
+            key: (row[5], row[0] & rows.SEQ_MASK, homes[row[0] >> rows.SEQ_BITS].conversation.id)
+            for key, row in read.items()
+        }
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()
@@ -142,14 +145,14 @@ class SqlitePostings:
     # The index
 
     def _indexed(self, clause: Clause) -> Iterator[Posting]:
-        joined = _ENTRIES + (_MESSAGES if self._is_filtered or not self._is_plain else "")
+        joined = _ENTRIES + (_MESSAGES if self._is_filtered else "")
         sql, values = self._select(joined, clause)
         if self._is_plain:
             # One row of everything: a row for each takes longer, and takes turns with the event loop.
             found = self._connection.execute(f"SELECT {_AS_JSON} {sql}", values).fetchone()
             return zip(*map(_numbers.decode, found), strict=True)
-        found = self._connection.execute(f"SELECT e.message, e.words, m.conversation {sql}", values)
-        return ((key, words) for stored, words, pk in found if (key := self._key(stored, pk)) is not None)
+        found = self._connection.execute(f"SELECT e.message, e.words {sql}", values)
+        return ((key, words) for stored, words in found if (key := self._key(stored)) is not None)
 
     def _select(self, joined: str, clause: Clause) -> tuple[str, list[Any]]:
         search, query = self._search, self._lookup.query
@@ -162,11 +165,11 @@ class SqlitePostings:
 
     # Where messages are
 
-    def _key(self, stored: int, pk: int) -> int | None:
+    def _key(self, stored: int) -> int | None:
         """Returns the key of a message; None if it is not searched."""
         segment = stored >> rows.SEQ_BITS
         if segment not in self._places:
-            self._places[segment] = self._place(segment, pk)
+            self._places[segment] = self._place(segment)
         place = self._places[segment]
         seq = stored & rows.SEQ_MASK
         if place is None or seq > place[1]:
@@ -177,8 +180,8 @@ class SqlitePostings:
         self._stored[key] = stored
         return key
 
-    def _place(self, segment: int, pk: int) -> tuple[int, int] | None:
-        home = self._search.home_of(pk)
+    def _place(self, segment: int) -> tuple[int, int] | None:
+        home = self._search.home_of(segment)
         if home is None:
             return None
         if self._lookup.all_branches:
@@ -189,13 +192,13 @@ class SqlitePostings:
         return None
 
     def _rows(self, keys: Collection[int], select: str = QUERIES["messages_by_key"]) -> Iterator[tuple[int, Row]]:
-        """Returns the stored messages of keys, with their conversations."""
+        """Returns the stored messages of keys."""
         if self._is_plain:
             plain = self._connection.execute(select, (str([*keys]),)).fetchall()
             return zip(map(_first, plain), plain, strict=True)
         wanted = {stored: key for key in keys for stored in self._stored_keys(key)}
         found = self._connection.execute(select, (str([*wanted]),))
-        return ((wanted[row[0]], row) for row in found if self._key(row[0], row[-1]) == wanted[row[0]])
+        return ((wanted[row[0]], row) for row in found if self._key(row[0]) == wanted[row[0]])
 
     def _stored_keys(self, key: int) -> list[int]:
         """Returns where the message of a key may be stored."""
@@ -213,7 +216,7 @@ class SqlitePostings:
         query = MessageQuery(
             roles=lookup.roles, participant_ids=lookup.participant_ids, since=lookup.since, until=lookup.until, limit=1
         )
-        return rules.is_wanted(rows.message_of(row[:-1], ""), query)
+        return rules.is_wanted(rows.message_of(row, ""), query)
 
     # The tail
 
@@ -222,11 +225,11 @@ class SqlitePostings:
         if not self._search.state.tail:
             return []
         found = []
-        query, known = self._lookup.query, self._search.pk
+        query = self._lookup.query
         sieve = Sieve(query)
         for row in self._search.tail_rows():
-            text = index.text_of(row[:WIDTH])
-            key = self._key(row[0], row[WIDTH] if known is None else known)
+            text = index.text_of(row)
+            key = self._key(row[0])
             if key is not None and sieve.passes(text) and query.matches(terms := analyse(text)):
                 found.append((key, terms))
         return found

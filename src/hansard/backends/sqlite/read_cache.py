@@ -45,11 +45,11 @@ class ReadConnection(sqlite3.Connection):
         self._version = -1
         self._state: IndexState | None = None
         self._ranges: dict[str, tuple[int, int] | None] = {}
-        self._pks: dict[tuple[str, str], int | None] = {}
+        self._places: dict[tuple[str, str], tuple[int, int] | None] = {}
         self._homes: dict[int, ConversationBranch] = {}
         self._odd: dict[str, bool] = {}
-        self.segments: dict[int, int] = {}
-        """The segment of the active branch of each cached conversation that never expires."""
+        self.active: set[int] = set()
+        """Of the cached segments, those of an active branch whose conversation never expires."""
         self._rare: set[tuple[int, str]] = set()
         self._common: set[tuple[int, str]] = set()
         """Queries that match many messages. They only affect speed, so they may be outdated."""
@@ -68,7 +68,7 @@ class ReadConnection(sqlite3.Connection):
         if version != self._version:
             self._version = version
             self._state = None
-            for kind in (self._ranges, self._pks, self._homes, self.segments, self._rare, self._odd):
+            for kind in (self._ranges, self._places, self._homes, self.active, self._rare, self._odd):
                 kind.clear()
 
     def state(self) -> IndexState:
@@ -91,37 +91,40 @@ class ReadConnection(sqlite3.Connection):
             _room(self._odd)[tenant] = bool(found[0])
         return self._odd[tenant]
 
-    def pk_of(self, tenant: str, id: str) -> int | None:
+    def place_of(self, tenant: str, id: str) -> tuple[int, int] | None:
+        """Returns the pk of a conversation, and the segment of its active branch."""
         try:
-            return self._pks[tenant, id]
+            return self._places[tenant, id]
         except KeyError:
-            row = self.execute(QUERIES["find_pk"], (tenant, id)).fetchone()
-            found = _room(self._pks)[tenant, id] = row[0] if row else None
-            return found
+            found = self.execute(QUERIES["find_pk_and_segment"], (tenant, id)).fetchone()
+            _room(self._places)[tenant, id] = found
+            return found  # type: ignore[no-any-return]
 
-    def home_of(self, pk: int) -> ConversationBranch:
-        """Returns a conversation with its active branch. Callers must not hand it out: see `own`."""
-        return self._homes.get(pk) or self.homes_of({pk})[pk]
+    def home_of(self, segment: int) -> ConversationBranch:
+        """Returns the conversation of a segment with its active branch. Callers must not hand it out: see `own`."""
+        return self._homes.get(segment) or self.homes_of({segment})[segment]
 
-    def homes_of(self, pks: Set[int]) -> Mapping[int, ConversationBranch]:
-        """Returns at least these conversations, read together, which is faster than one by one."""
-        if pks <= self._homes.keys():
+    def homes_of(self, segments: Set[int]) -> Mapping[int, ConversationBranch]:
+        """Returns the conversations of at least these segments, read together, which is faster than one by one."""
+        if segments <= self._homes.keys():
             return self._homes
         if len(self._homes) >= _MOST:
             self._homes.clear()
-            self.segments.clear()
-        self._read_homes(pks - self._homes.keys())
+            self.active.clear()
+        self._read_homes(segments - self._homes.keys())
         return self._homes
 
     def _read_homes(self, missing: Set[int]) -> None:
-        for pk, *columns, segment, path in self.execute(QUERIES["find_conversations_by_pk"], (str([*missing]),)):
+        for segment, *columns, active, path in self.execute(
+            QUERIES["find_conversations_by_segment"], (str([*missing]),)
+        ):
             conversation = rows.conversation_of(tuple(columns), "the search")
-            branch = StoredBranch("", segment, rows.path_of(path, f"conversation {conversation.id!r}"))
-            self._homes[pk] = ConversationBranch(conversation, branch)
-            if conversation.expires_at is None:
-                self.segments[pk] = segment
-        for pk in missing - self._homes.keys():
-            raise Unreadable(f"conversation number {pk}, which has messages, is not there")
+            branch = StoredBranch("", active, rows.path_of(path, f"conversation {conversation.id!r}"))
+            self._homes[segment] = ConversationBranch(conversation, branch)
+            if segment == active and conversation.expires_at is None:
+                self.active.add(segment)
+        for segment in missing - self._homes.keys():
+            raise Unreadable(f"the conversation of segment {segment}, which has messages, is not there")
 
     def is_rare(self, match: str, between: tuple[int, int]) -> bool:
         """Returns whether few entries of a tenant match: then the fastest way is to read each."""
@@ -137,7 +140,8 @@ class ReadConnection(sqlite3.Connection):
 
 def own(conversation: Conversation) -> Conversation:
     """Returns a copy whose metadata the caller may change."""
-    return structs.replace(conversation, metadata=deepcopy(conversation.metadata) if conversation.metadata else {})
+    metadata = conversation.metadata
+    return structs.replace(conversation, metadata=deepcopy(metadata) if metadata else {})
 
 
 def _room(kind: Any) -> Any:

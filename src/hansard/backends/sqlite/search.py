@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import islice, repeat
-from operator import attrgetter, gt, itemgetter
+from itertools import repeat
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from msgspec import structs
@@ -15,9 +15,9 @@ from hansard import rules
 from hansard.analysis import VERSION, Lookup, Match, Matches, Position, Query, Sieve, analyse
 from hansard.backends.shared.full_text import conversation_term, expression, user_term
 from hansard.backends.shared.vocabulary import with_pieces
-from hansard.backends.sqlite import index, read, read_cache, rows
-from hansard.backends.sqlite.read_cache import ConversationBranch, ReadConnection
-from hansard.backends.sqlite.rows import Row, unpack
+from hansard.backends.sqlite import index, read, rows
+from hansard.backends.sqlite.read_cache import ConversationBranch, ReadConnection, own
+from hansard.backends.sqlite.rows import SEQ_BITS, Row, unpack
 from hansard.contract.types import Context, StoredBranch
 from hansard.errors import FormatMismatch
 from hansard.model import Conversation, to_micros
@@ -31,27 +31,26 @@ _MORE = 10
 _FEW = 100
 """Hits that may be looked up in the calling thread."""
 _NOTHING = (None,) * 6
+_END = 1 << 63
+"""Later than any time, in microseconds."""
 
-# The columns of a row: those of `tail`, then the conversation, unless it is known.
+# The columns of a row: those of `tail`. The segment in its key tells the conversation.
 _COLUMNS = "m.key, m.id, m.role, m.format, m.body, m.created_at, m.extra"
-_KEY, _CREATED_AT, _CONVERSATION = 0, 5, 7
-WIDTH = 7
+_KEY, _CREATED_AT = 0, 5
 _OWNERS = "CROSS JOIN conversations c ON c.pk = m.conversation"
 _INDEXED = (
-    f"SELECT {_COLUMNS}{{whose}} FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
+    f"SELECT {_COLUMNS} FROM search s CROSS JOIN search_entries e ON e.entry = s.rowid "
     "CROSS JOIN messages m ON m.key = e.message {owners} "
     "{more} ORDER BY s.rowid DESC"
 )
 _MATCHING = "WHERE search MATCH ? AND s.rowid BETWEEN ? AND ?"
-_NEWEST = _INDEXED.format(whose=", m.conversation", owners="", more=_MATCHING)
+_NEWEST = _INDEXED.format(owners="", more=_MATCHING)
 """Every match of a word, in all conversations."""
 _OF_SEGMENT = " AND e.message > ? AND e.message < ?"
 _UNINDEXED = (
-    f"SELECT {_COLUMNS}{{whose}} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} "
-    "WHERE r.n > ?{more}"
+    f"SELECT {_COLUMNS} FROM search_rows r CROSS JOIN messages m ON m.key = r.message {_OWNERS} WHERE r.n > ?{{more}}"
 )
 _created_at = itemgetter(_CREATED_AT)
-_conversation = itemgetter(_CONVERSATION)
 _id = attrgetter("id")
 _UNKNOWN = ConversationBranch(Conversation(""), StoredBranch("", 0))
 
@@ -70,8 +69,8 @@ class SqliteSearch:
         self.user = context.user if lookup.user_id is None else lookup.user_id
         self.between = connection.entries_of(context.tenant)
         self._homes: dict[int, ConversationBranch | None] = {}
-        self._segments: dict[int, int] = {}
-        """The segment of the active branch of each conversation that is searched."""
+        self._whole: set[int] = set()
+        """The segments of active branches of conversations that are searched: every message there counts."""
         self.is_open = self.user is None and lookup.agent_id is None and not lookup.metadata
         """True if every conversation of the tenant is searched, unless it has expired."""
 
@@ -84,13 +83,13 @@ class SqliteSearch:
 
     def matches_of(self, found: Sequence[Row]) -> list[Match]:
         if self.home is not None:
-            conversation = read_cache.own(self.home.conversation)
+            conversation = own(self.home.conversation)
             return list(map(Match, repeat(conversation), rows.messages_of(found, conversation.id)))
-        pks = list(map(_conversation, found))
-        distinct = set(pks)
+        segments = [row[_KEY] >> SEQ_BITS for row in found]
+        distinct = set(segments)
         homes = self.connection.homes_of(distinct)
-        given = {pk: read_cache.own(homes[pk].conversation) for pk in distinct}
-        conversations = list(map(given.__getitem__, pks))
+        given = {segment: own(homes[segment].conversation) for segment in distinct}
+        conversations = list(map(given.__getitem__, segments))
         return list(map(Match, conversations, rows.messages_from(found, map(_id, conversations))))
 
     # Where to search
@@ -100,25 +99,28 @@ class SqliteSearch:
         id = self.lookup.conversation_id
         if id is None:
             return True
-        pk = self.connection.pk_of(self.context.tenant, id)
-        home = None if pk is None else self.home_of(pk)
-        if pk is None or home is None:
+        place = self.connection.place_of(self.context.tenant, id)
+        home = None if place is None else self.home_of(place[1])
+        if place is None or home is None:
             return False
         if self.lookup.branch is not None:
-            place = read.find_place(self.connection, self.context, id, self.lookup.branch)
-            assert place is not None
-            home = self._homes[pk] = structs.replace(home, branch=place.branch)
-        self.pk, self.home = pk, home
+            named = read.find_place(self.connection, self.context, id, self.lookup.branch)
+            assert named is not None
+            home = structs.replace(home, branch=named.branch)
+        self.pk, self.home = place[0], home
+        self._whole, self.is_open = {home.branch.segment}, False
         return True
 
-    def home_of(self, pk: int) -> ConversationBranch | None:
-        """Returns None for a conversation that is not searched."""
-        home = self._homes.get(pk, _UNKNOWN)
+    def home_of(self, segment: int) -> ConversationBranch | None:
+        """Returns the conversation of a segment; None if it is not searched."""
+        if self.home is not None:
+            return self.home
+        home = self._homes.get(segment, _UNKNOWN)
         if home is _UNKNOWN:
-            home = self.connection.home_of(pk)
-            home = self._homes[pk] = home if self._is_searched(home.conversation) else None
-            if home is not None:
-                self._segments[pk] = home.branch.segment
+            home = self.connection.home_of(segment)
+            home = self._homes[segment] = home if self._is_searched(home.conversation) else None
+            if home is not None and home.branch.segment == segment:
+                self._whole.add(segment)
         return home
 
     def _is_searched(self, conversation: Conversation) -> bool:
@@ -130,31 +132,28 @@ class SqliteSearch:
             and (not lookup.metadata or rules.has_metadata(conversation, lookup.metadata))
         )
 
-    def _searched(self, found: Sequence[Row]) -> list[Row]:
+    def _searched(self, found: list[Row]) -> list[Row]:
         """Returns the matching rows on searched branches, below the position to continue from."""
-        if self.home is not None:
-            own = self.home.branch.segment
-            there = [row for row in found if row[_KEY] >> rows.SEQ_BITS == own or self._is_searched_row(row)]
-        else:
-            self.connection.homes_of(set(map(_conversation, found)))
-            # Most rows are on the active branch's own segment.
-            active = self.connection.segments if self.is_open else self._segments
-            there = [
-                row
-                for row in found
-                if row[_KEY] >> rows.SEQ_BITS == active.get(row[_CONVERSATION]) or self._is_searched_row(row)
-            ]
+        # Most rows are on the own segments of active branches.
+        whole = self.connection.active if self.is_open else self._whole
+        there = [row for row in found if row[_KEY] >> SEQ_BITS in whole]
+        if len(there) < len(found):
+            if self.home is None:
+                self.connection.homes_of({row[_KEY] >> SEQ_BITS for row in found})
+            there = [row for row in found if self._is_searched_row(row)]
         below = self.lookup.below
         return there if below is None else [row for row in there if self._position(row) < below]
 
     def _is_searched_row(self, row: Row) -> bool:
         """Rows on other segments than the branch's own count only as far as the branch shares them."""
-        home = self.home or self.home_of(row[_CONVERSATION])
-        return home is not None and (self.lookup.all_branches or rules.sees(home.branch, *unpack(row[_KEY])))
+        segment, seq = unpack(row[_KEY])
+        home = self.home_of(segment)
+        return home is not None and (self.lookup.all_branches or rules.sees(home.branch, segment, seq))
 
     def _position(self, row: Row) -> Position:
-        home = self.home or self.connection.home_of(row[_CONVERSATION])
-        return row[_CREATED_AT], row[_KEY] & rows.SEQ_MASK, home.conversation.id
+        segment, seq = unpack(row[_KEY])
+        home = self.home or self.connection.home_of(segment)
+        return row[_CREATED_AT], seq, home.conversation.id
 
     # The index
 
@@ -188,7 +187,7 @@ class SqliteSearch:
             return self.connection.execute(_NEWEST, (expression(self.lookup.query, self.owner()), *self.between))
         more, values = self.matching(self.between, partial(expression, self.lookup.query), self.lookup)
         owners = _OWNERS if self.lookup.agent_id is not None else ""
-        return self.connection.execute(_sql(_INDEXED, self._whose(), owners, more), values)
+        return self.connection.execute(_sql(_INDEXED, owners, more), values)
 
     def matching(
         self, between: tuple[int, int], match: Callable[[str | None], str], lookup: Lookup
@@ -205,9 +204,6 @@ class SqliteSearch:
             return conditions, [*values, *rows.key_range(segment)]
         values = [match(self.owner()), *self.range_of(between)]
         return _MATCHING + filters(lookup, values), values
-
-    def _whose(self) -> str:
-        return ", m.conversation" if self.home is None else ""
 
     def _only_segment(self) -> int | None:
         """Returns the segment of all that is searched, if it is one."""
@@ -239,7 +235,7 @@ class SqliteSearch:
         query = self.lookup.query
         sieve = Sieve(query)
         for row in self.tail_rows():
-            text = index.text_of(row[:WIDTH])
+            text = index.text_of(row)
             if sieve.passes(text) and query.matches(analyse(text)):
                 yield row
 
@@ -251,7 +247,7 @@ class SqliteSearch:
             if value is not None:
                 more += f" AND {condition}"
                 values.append(value)
-        return self.connection.execute(_sql(_UNINDEXED, self._whose(), "", more), values)
+        return self.connection.execute(_sql(_UNINDEXED, "", more), values)
 
 
 def search(connection: ReadConnection, context: Context, lookup: Lookup, tail: int) -> Matches | None:
@@ -290,8 +286,12 @@ def is_unfiltered(lookup: Lookup) -> bool:
 
 def _is_sorted(found: Sequence[Row]) -> bool:
     """Returns whether each match is older than the one before it, as most are."""
-    times = list(map(_created_at, found))
-    return all(map(gt, times, islice(times, 1, None)))
+    last = _END
+    for row in found:
+        if row[_CREATED_AT] >= last:
+            return False
+        last = row[_CREATED_AT]
+    return True
 
 
 @lru_cache(1024)
@@ -303,8 +303,8 @@ def _is_word(query: Query) -> bool:
 
 
 @lru_cache(64)
-def _sql(text: str, whose: str, owners: str, more: str) -> str:
-    return text.format(whose=whose, owners=owners, more=more)
+def _sql(text: str, owners: str, more: str) -> str:
+    return text.format(owners=owners, more=more)
 
 
 def filters(lookup: Lookup, values: list[Any]) -> str:

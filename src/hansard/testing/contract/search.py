@@ -223,6 +223,22 @@ class TestSearching(Contract):
         with pytest.raises(NotFound):
             found(store, "word", conversation_id="c", branch="nowhere")
 
+    @pytest.mark.parametrize("order", ["newest", "relevance"])
+    def test_a_shared_part_is_found_after_the_branch_that_wrote_it_was_replaced(
+        self, store: Driver, order: SearchOrder
+    ) -> None:
+        """It belongs to no branch alone any more, only to the one that shares it."""
+        require(store, "branches")
+        first, _ = store.append("c", [Message("user", "first word"), Message("user", "second word")]).messages
+        store.branch("c", at=first.id, branch_id="side")
+        store.append("c", Message("user", "side word"))
+        store.replace_messages("c", [Message("user", "another word")], branch="main")
+        for id in (None, "c"):
+            hits = store.search("word", conversation_id=id, order=order)
+            assert sorted(texts(hits)) == ["first word", "side word"]
+            hits = store.search("word", conversation_id=id, all_branches=True, order=order)
+            assert sorted(texts(hits)) == ["another word", "first word", "side word"]
+
     def test_a_fork_is_found_without_its_original(self, store: Driver) -> None:
         say(store, "c", "a word")
         store.fork("c", new_id="copy")
