@@ -76,6 +76,8 @@ class Hit(Struct, frozen=True, gc=False):
 class Hits(list[Hit]):
     """The hits of a search, and where to continue."""
 
+    __slots__ = ("_next", "complete", "period")
+
     def __init__(
         self,
         hits: Iterable[Hit] = (),
@@ -84,7 +86,7 @@ class Hits(list[Hit]):
         complete: bool = True,
         period: Period | None = None,
     ) -> None:
-        super().__init__(hits)
+        list.__init__(self, hits)
         self._next = next_cursor
         self.complete = complete
         """False if the search stopped at its limit: older messages were not compared."""

@@ -6,9 +6,8 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Literal, cast
 
 from msgspec import Struct, structs
@@ -128,8 +127,9 @@ async def newest(view: View, context: Context, lookup: Lookup, cursor: str | Non
     matches = await (_find_marked if is_marked else _find)(view, context, lookup)
     taken = _capped(matches.found, cap)
     more = matches.has_more or len(taken) < len(matches.found)
+    text, in_pieces = lookup.query.text, lookup.query.in_pieces
     return Hits(
-        _hits(lookup, taken, repeat(0.0)),
+        [Hit(match.conversation, match.message, 0.0, text, (), in_pieces) for match in taken],
         next_cursor=partial(_after, lookup, taken[-1]) if more and taken else None,
         complete=matches.complete,
     )
@@ -189,14 +189,6 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
     return await _page(view, found, lookup, "hybrid", skipped, cap, complete=complete)
 
 
-def _hits(lookup: Lookup, matches: Iterable[Match], scores: Iterable[float]) -> list[Hit]:
-    text, in_pieces = lookup.query.text, lookup.query.in_pieces
-    return [
-        Hit(match.conversation, match.message, score, text, (), in_pieces)
-        for match, score in zip(matches, scores, strict=False)
-    ]
-
-
 def _key(match: Match) -> nearest_messages.Key:
     return match.conversation.id, match.message.id
 
@@ -216,8 +208,9 @@ async def _page(
         ranked = await reranker.reranked(view.reranker, lookup.query.text, ranked)
     rest = ranked[skipped:]
     taken = _capped([each for _, each in rest[: lookup.limit]], cap)
+    text, in_pieces = lookup.query.text, lookup.query.in_pieces
     return Hits(
-        _hits(lookup, taken, [score for score, _ in rest]),
+        [Hit(match.conversation, match.message, score, text, (), in_pieces) for score, match in rest[: len(taken)]],
         next_cursor=partial(_after_skipped, order, lookup, skipped + len(taken)) if len(taken) < len(rest) else None,
         complete=complete,
     )

@@ -64,18 +64,17 @@ def time_of(micros: int | None) -> datetime | None:
     return None if micros is None else moment_of(micros)
 
 
-class _TimeCache(dict[int, datetime]):
-    """Times by their microseconds. The same messages are read turn after turn, and half of that is decoding times."""
-
-    def __missing__(self, micros: int) -> datetime:
-        if len(self) >= _MOST_TIMES:
-            self.clear()
-        time = self[micros] = EPOCH + MICROSECOND * micros
-        return time
-
-
 _MOST_TIMES = 10_000
-_times = _TimeCache()
+_times: dict[int, datetime] = {}
+"""Times by their microseconds. The same messages are read turn after turn, and half of that is decoding times."""
+_known_time = _times.get
+
+
+def _new_time(micros: int) -> datetime:
+    if len(_times) >= _MOST_TIMES:
+        _times.clear()
+    time = _times[micros] = EPOCH + MICROSECOND * micros
+    return time
 
 
 # Conversations
@@ -254,37 +253,37 @@ def messages_of(found: Iterable[Row], conversation_id: str) -> list[Message]:
 
 @decodes
 def messages_from(found: Iterable[Row], conversation_ids: Iterable[str]) -> list[Message]:
-    """Decodes the columns of `tail`; rows may have more columns after these.
+    """Decodes the columns of `tail`.
 
     Reading is mostly this loop. Plain messages, the common case, get only what is not a default.
     """
-    made: list[Message] = []
-    for row, conversation_id in zip(found, conversation_ids, strict=False):
-        if row[3] is None and row[6] is None:
-            # By position, since names take longer: those after the format are defaults.
-            message = Message(
-                row[2],
-                row[4],
-                row[1],
-                conversation_id,
-                row[0] & SEQ_MASK,
-                MAIN,
-                "text",
-                None,
-                (),
-                None,
-                "complete",
-                False,
-                _times[row[5]],
-            )
-        else:
-            message = _any_message(row, conversation_id)
-        made.append(message)
-    return made
+    return [
+        # By position, since names take longer: those after the format are defaults.
+        Message(
+            role,
+            body,
+            id,
+            conversation_id,
+            key & SEQ_MASK,
+            MAIN,
+            "text",
+            None,
+            (),
+            None,
+            "complete",
+            False,
+            _known_time(created_at) or _new_time(created_at),
+        )
+        if format is None and extra is None
+        else _any_message((key, id, role, format, body, created_at, extra), conversation_id)
+        for (key, id, role, format, body, created_at, extra), conversation_id in zip(
+            found, conversation_ids, strict=False
+        )
+    ]
 
 
 def _any_message(row: Row, conversation_id: str) -> Message:
-    key, id, role, format, body, created_at, extra, *_ = row
+    key, id, role, format, body, created_at, extra = row
     try:
         content = body if format is None else _decode(body)
         more = _NO_EXTRA if extra is None else _decode_extra(extra)
@@ -304,7 +303,7 @@ def _any_message(row: Row, conversation_id: str) -> Message:
         more.scope,
         more.status,
         more.pinned,
-        _times[created_at],
+        _known_time(created_at) or _new_time(created_at),
         None if more.updated_at is None else from_micros(more.updated_at),
         more.trace_id,
         more.sources,
