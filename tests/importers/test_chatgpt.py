@@ -216,6 +216,7 @@ async def test_what_lies_next_to_conversations_is_used_or_reported(tmp_path: Pat
     assert (document["type"], document["name"], document["media_type"]) == ("document", "a.pdf", "application/pdf")
     assert question.metadata == {"missing_attachments": ["b.pdf"]}
     assert [(rating.value, rating.comment) for rating in answer.ratings] == [(-1, "slow; No")]
+    assert report.problems == []
     assert report.losses == {
         "attachment that is not in the export": ImportLoss(1, "b.pdf"),
         "rating of a message that is not in the export": ImportLoss(1, "gone"),

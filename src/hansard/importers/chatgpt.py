@@ -62,7 +62,10 @@ _TEXTS: dict[Any, tuple[str, ...]] = {
 """Where each kind of content has its texts. All others are kept as they are."""
 _POINTERS = ("asset_pointer", "audio_asset_pointer", "video_container_asset_pointer", "frames_asset_pointers")
 """Fields that name files: a pointer, an object with one, or several."""
-_INDEXES = ("export_manifest.json", "conversation_asset_file_names.json", "message_feedback.json", "group_chats.json")
+_INDEXES = (
+    *("export_manifest.json", "conversation_asset_file_names.json", "message_feedback.json", "group_chats.json"),
+    "shared_conversations.json",
+)
 _EMPTY_FILE = 16
 """Bytes of a JSON file that says that there is nothing."""
 
@@ -89,7 +92,11 @@ class ChatGpt:
 
 
 def _files(source: ImportSource) -> list[str]:
-    return [name for name in source.names() if _FILE.search(PurePosixPath(name).name)]
+    return [name for name in source.names() if _is_shard(PurePosixPath(name).name)]
+
+
+def _is_shard(name: str) -> bool:
+    return _FILE.search(name) is not None and name not in _INDEXES
 
 
 class _Export:
@@ -171,7 +178,7 @@ class _Export:
         for name in self.source.names():
             path = PurePosixPath(name)
             if path.suffix == ".json" and not _FILE.search(path.name) and path.name not in _INDEXES:
-                if path.name != "shared_conversations.json" and self.source.size(name) > _EMPTY_FILE:
+                if self.source.size(name) > _EMPTY_FILE:
                     self.report.lose("file of the export that holds no conversation", name)
             elif path.suffix not in (".json", ".html") and name not in self.attachments.taken:
                 self.report.lose("file that no message refers to", name)
