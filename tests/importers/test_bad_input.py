@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import os
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -15,8 +16,8 @@ from tests.importers import exports
 from tests.importers.test_importers import FILES, as_json, imported, texts
 
 from hansard import connect
-from hansard.errors import ValidationError
-from hansard.importers import ImportReport, importer_for, importer_named, json_stream, load, open_source
+from hansard.errors import NotFound, ValidationError
+from hansard.importers import ImportReport, importer_for, importer_named, json_stream, load, open_source, tables
 
 
 def elements(text: bytes, most: int = 1000) -> list[Any]:
@@ -72,7 +73,36 @@ def truncated(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("make", "words"), [(bomb, "would unpack"), (climbing, "leads out")])
+def nameless(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr(".", "[]")
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_zip_that_holds_a_name_twice_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as packed:
+        packed.writestr("conversations.json", "[]")
+        packed.writestr("conversations.json", "[]")
+    with pytest.raises(ValidationError, match="twice"):
+        open_source(tmp_path / "export.zip")
+
+
+def test_a_zip_in_a_zip_is_named(tmp_path: Path) -> None:
+    exports.chatgpt_zip(tmp_path / "inner.zip")
+    with zipfile.ZipFile(tmp_path / "outer.zip", "w") as packed:
+        packed.write(tmp_path / "inner.zip", "inner.zip")
+    with pytest.raises(ValidationError, match=r"holds another zip file, 'inner\.zip'"):
+        importer_for(open_source(tmp_path / "outer.zip"))
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotFound, match="is no file"):
+        open_source(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(("make", "words"), [(bomb, "would unpack"), (climbing, "leads out"), (nameless, "leads out")])
 def test_a_hostile_zip_is_refused(tmp_path: Path, make: Any, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         open_source(make(tmp_path / "export.zip"))
@@ -222,6 +252,43 @@ def test_a_huge_element_takes_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert [each.value for each in found] == [{"a": 1}, None, {"c": 3}]
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("read", [json_stream.lines, json_stream.array_elements])
+def test_a_long_line_waits_for_its_end_on_disk(read: Any) -> None:
+    """What is held is bounded by far less than what may be decoded."""
+    file = io.BytesIO(b'{"b": "' + b"x" * (80 << 20) + b'"}\n{"c": 3}')
+    tracemalloc.start()
+    try:
+        first = next(read(file, 64 << 20))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert first.problem
+    assert peak < 40 << 20
+
+
+@pytest.mark.parametrize("read", [json_stream.lines, json_stream.array_elements])
+def test_a_line_that_has_waited_on_disk_is_whole(read: Any) -> None:
+    file = io.BytesIO(b'{"b": "' + b"x" * (20 << 20) + b'"}')
+    assert [each.value for each in read(file)] == [{"b": "x" * (20 << 20)}]
+
+
+def test_a_huge_line_of_a_table_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_LONGEST_LINE", 1 << 20)
+    file = io.BytesIO(b"role,content\nuser,first\nuser," + b"x" * (64 << 20) + b"\nuser,last\n")
+    tracemalloc.start()
+    try:
+        found = [*tables.csv_rows(file)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == [
+        {"role": "user", "content": "first"},
+        "the line is longer than 1,048,576 characters",
+        {"role": "user", "content": "last"},
+    ]
     assert peak < 16 << 20
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from tests.importers.more_exports import PICTURE
 from tests.importers.test_importers import as_json, imported, texts
 
 from hansard import connect
+from hansard.importers import ImportReport, open_source
+from hansard.importers.open_webui import OpenWebUi
 from hansard.importers.report import ImportLoss
 from hansard.model import Source, Usage
 
@@ -120,6 +123,24 @@ async def test_an_answer_that_somebody_has_edited_is_kept_as_edited(tmp_path: Pa
         assert await texts(store, "c") == [("user", "What is a heron?"), ("assistant", "A stork.")]
         answer = (await store.get_messages("c"))[1]
     assert answer.metadata == {"originalContent": "A bird.", "output": output}
+
+
+def test_chats_of_a_database_are_read_one_at_a_time(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "webui.db")) as database:
+        database.execute("CREATE TABLE chat (id TEXT PRIMARY KEY, user_id TEXT, chat TEXT, created_at INT)")
+        for number in range(40):
+            said = json.dumps(chat({"id": "m", "role": "user", "content": "x" * (1 << 20)})["chat"])
+            database.execute("INSERT INTO chat VALUES (?, 'ann', ?, ?)", (f"c{number}", said, -number))
+        database.commit()
+    report = ImportReport("open-webui")
+    tracemalloc.start()
+    try:
+        found = [each.id for each in OpenWebUi().read(open_source(tmp_path / "webui.db"), report)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == [f"c{number}" for number in reversed(range(40))]
+    assert peak < 16 << 20
 
 
 async def test_rows_of_newer_databases_and_the_folder_of_uploads_are_read(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hansard.importers.row_sorter import RowSorter
 
 
@@ -16,6 +18,19 @@ def test_rows_of_a_conversation_keep_their_order_across_runs() -> None:
         found = dict(sorter.conversations())
     assert [row["number"] for row in found["a"]] == [*numbers]
     assert [row["number"] for row in found["b"]] == [0, 700, 1400, 2100]
+
+
+def test_long_rows_are_not_held() -> None:
+    with RowSorter() as sorter:
+        tracemalloc.start()
+        try:
+            for number in range(100):
+                sorter.add_encoded(str(number), b'"%b"' % (b"x" * (1 << 20)))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert len([*sorter.places("7")]) == 1
+    assert peak < 64 << 20
 
 
 def test_rows_come_back_by_their_places() -> None:

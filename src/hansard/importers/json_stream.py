@@ -1,8 +1,8 @@
 """The elements of a JSON array or of JSON Lines, one at a time, in bounded memory.
 
 A parser that builds the whole document would need several times the size of the file. Here the text is only cut into
-elements, by its quotes and brackets, and each element is decoded on its own. An element above the source's
-`element_bytes` is reported and skipped without being held.
+elements, by its quotes and brackets, and each element is decoded on its own. A long element waits for its end on disk,
+so that one above the source's `element_bytes` is reported and skipped in little memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from io import BytesIO
-from typing import IO, Any, cast
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Self, cast
 
 from msgspec import DecodeError, Struct, json
 
@@ -21,6 +22,8 @@ _decode = json.Decoder().decode
 _decode_lines = json.Decoder().decode_lines
 BLOCK = 1 << 20
 BOM = b"\xef\xbb\xbf"
+_IN_MEMORY = 16 << 20
+"""Bytes of an unfinished element that are held in memory; more are held on disk."""
 
 _IN_TEXT = re.compile(rb'["\\]')
 _TO_BRACKET = re.compile(rb'(?s)(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+[\[\]{}]')
@@ -65,7 +68,11 @@ def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False
     """The values of JSON Lines. Empty lines are skipped, or have the value None if `blank` is true."""
     most_bytes = most_bytes or _most_bytes(file)
     first = 1
-    for block in _line_blocks(*_first_line(file, most_bytes), most_bytes):
+    for block in _line_blocks(*_first_block(file, min(BLOCK, most_bytes + 1)), most_bytes):
+        if block is None:
+            yield Element(first, problem=f"the line is longer than {most_bytes:,} bytes")
+            first += 1
+            continue
         split = BytesIO(block).readlines()
         values = _objects_of_lines(block, len(split)) if len(block) <= most_bytes else None
         if values is not None:
@@ -78,7 +85,7 @@ def lines(file: IO[bytes], most_bytes: int | None = None, *, blank: bool = False
 
 def _line_by_line(split: list[bytes], first: int, most_bytes: int, *, blank: bool) -> Iterator[Element]:
     for number, line in enumerate(split, first):
-        if len(line) > most_bytes or (len(line) == most_bytes and not line.endswith(b"\n")):
+        if len(line) > most_bytes:
             yield Element(number, problem=f"the line is longer than {most_bytes:,} bytes")
         elif line.strip():
             yield _element(number, line, line)
@@ -101,26 +108,25 @@ def _objects_of_lines(block: bytes, count: int) -> list[dict[str, Any]] | None:
     return values if len(values) == count else None
 
 
-def _line_blocks(first: bytes, file: IO[bytes], most_bytes: int) -> Iterator[bytes]:
-    """Yields the first line and those after it, many at a time; of one that is too long, only its first bytes."""
-    held: list[bytes] = []
-    """The pieces of a line that has not ended."""
-    size = 0
-    block = first
-    while block:
-        if end := block.rfind(b"\n") + 1:
-            yield b"".join((*held, block[:end]))
-            held, size = [], 0
-        held.append(block[end:])
-        size += len(block) - end
-        if size < most_bytes:
-            block = file.read(BLOCK)
-        else:
-            yield b"".join(held)[:most_bytes]
-            held, size = [], 0
-            block = _after_newline(file)
-    if rest := b"".join(held):
-        yield rest
+def _line_blocks(block: bytes, file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
+    """Yields lines, many at a time, beginning with those of the given block; None for one that is too long."""
+    with _Held(most_bytes) as held:
+        while block:
+            start = 0
+            if held.size and (start := block.find(b"\n") + 1):
+                held.add(block[:start])
+                yield held.take()
+            end = block.rfind(b"\n") + 1
+            if end > start:
+                yield block[start:end]
+            held.add(block[end:])
+            if held.size <= most_bytes:
+                block = file.read(BLOCK)
+            else:
+                yield held.take()
+                block = _after_newline(file)
+        if held.size:
+            yield held.take()
 
 
 def _after_newline(file: IO[bytes]) -> bytes:
@@ -131,17 +137,43 @@ def _after_newline(file: IO[bytes]) -> bytes:
     return b""
 
 
-def _first_line(file: IO[bytes], most_bytes: int) -> tuple[bytes, IO[bytes]]:
-    """Returns the first line, and the file to read the others from, whose lines may end with carriage returns."""
-    line = file.readline(min(BLOCK, most_bytes))
-    if line.endswith(b"\r") and len(line) < most_bytes:
-        line += file.readline(1)  # a newline may follow
-    if b"\n" in line:
-        return line, file
-    if b"\r" in line and _end_lines(line):
-        file = cast(IO[bytes], _CarriageReturns(file, line))
-        return file.readline(most_bytes), file
-    return line + (file.readline(most_bytes - len(line)) if len(line) < most_bytes else b""), file
+class _Held:
+    """The pieces of an element that has not ended. Of one that is too long, only the size is known."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self.size = 0
+
+    def __enter__(self) -> Self:
+        self._file = SpooledTemporaryFile(_IN_MEMORY, prefix="hansard-import-")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self.size <= self._most:
+            self._file.write(piece)
+
+    def take(self) -> bytes | None:
+        """Returns the element, None if it is too long, and makes room for the next one."""
+        size, self.size = self.size, 0
+        self._file.seek(0)
+        text = self._file.read(size) if size <= self._most else None
+        self._file.seek(0)
+        return text
+
+
+def _first_block(file: IO[bytes], size: int) -> tuple[bytes, IO[bytes]]:
+    """Returns the beginning, and the file to read the rest from, whose lines may end with carriage returns."""
+    block = file.read(size)
+    if block.endswith(b"\r"):
+        block += file.read(1)  # a newline may follow
+    if b"\r" in block and b"\n" not in block and _end_lines(block):
+        file = cast(IO[bytes], _CarriageReturns(file))
+        block = block.replace(b"\r", b"\n")
+    return block, file
 
 
 def _end_lines(block: bytes) -> bool:
@@ -153,30 +185,11 @@ def _end_lines(block: bytes) -> bool:
 class _CarriageReturns:
     """A file whose lines end with carriage returns, as on old Macs, read as if they ended with newlines."""
 
-    def __init__(self, file: IO[bytes], block: bytes) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._block = block.replace(b"\r", b"\n")
-        self._at = 0
 
     def read(self, size: int) -> bytes:
-        rest, self._block, self._at = self._block[self._at :], b"", 0
-        return rest or self._file.read(size).replace(b"\r", b"\n")
-
-    def readline(self, size: int) -> bytes:
-        pieces: list[bytes] = []
-        while size:
-            end = self._block.find(b"\n", self._at, self._at + size) + 1 or min(len(self._block), self._at + size)
-            piece = self._block[self._at : end]
-            pieces.append(piece)
-            self._at = end
-            size -= len(piece)
-            if piece.endswith(b"\n"):
-                break
-            if self._at == len(self._block):
-                self._block, self._at = self._file.read(BLOCK).replace(b"\r", b"\n"), 0
-                if not self._block:
-                    break
-        return b"".join(pieces)
+        return self._file.read(size).replace(b"\r", b"\n")
 
 
 def array_objects(
@@ -211,8 +224,6 @@ class _Splitter:
     def __init__(self, file: IO[bytes], most_bytes: int) -> None:
         self._file = file
         self._most = most_bytes
-        self._kept: list[bytes] = []
-        self._size = 0
         self._depth = 0
         self._in_text = False
         self._skip = False
@@ -224,6 +235,10 @@ class _Splitter:
 
     def elements(self) -> Iterator[tuple[bytes | None, dict[str, Any] | None]]:
         """The text of each element that is an object or an array, None for one that is too large; or its value."""
+        with _Held(self._most) as held:
+            yield from self._elements(held)
+
+    def _elements(self, held: _Held) -> Iterator[tuple[bytes | None, dict[str, Any] | None]]:
         base: int | None = None
         while block := self._file.read(BLOCK):
             start = 0
@@ -241,20 +256,20 @@ class _Splitter:
                         continue
                     if found := _VALUE.match(block, at):
                         self._at = start = found.end()
-                        self._keep(found.group())
-                        yield self._take(), None
+                        yield (found.group() if start - at <= self._most else None), None
                         continue
                 self._depth += 1 if opens else -1
                 if not opens and self._depth == base:
-                    self._keep(block[start : at + 1])
+                    held.add(block[start : at + 1])
                     start = at + 1
-                    yield self._take(), None
+                    yield held.take(), None
                 elif self._depth < base:
                     return
             if base is not None and self._depth > base:
-                self._keep(block[start:])
-        if self._kept or self._depth > (base or 0):
-            yield b"".join(self._kept) or b"[", None
+                held.add(block[start:])
+        if held.size or self._depth > (base or 0):
+            text = held.take()
+            yield (b"[" if text == b"" else text), None
 
     def _quick_value(self, block: bytes, at: int) -> dict[str, Any] | None:
         """The object that begins here, if it ends before the next `}, {`. In many files all do."""
@@ -286,15 +301,3 @@ class _Splitter:
             else:
                 self._at += 1
                 self._skip = self._at > len(block)
-
-    def _keep(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size <= self._most:
-            self._kept.append(piece)
-        else:
-            self._kept.clear()
-
-    def _take(self) -> bytes | None:
-        text = b"".join(self._kept) if self._size <= self._most else None
-        self._kept, self._size = [], 0
-        return text

@@ -119,19 +119,20 @@ class _Export:
             about = mapping(json_of(row["meta"]))
             place = text(about.get("chat_id")), text(about.get("message_id"))
             self._ratings[place] = mapping(json_of(row["data"]))
-        for row in self._rows("chat", _COLUMNS, "ORDER BY created_at, id"):
-            yield from self.conversation(row, f"chat {row['id']!r}")
+        # Rows are chats as a whole: to sort them, SQLite would copy them all.
+        for id in dict.fromkeys(row["id"] for row in self._rows("chat", ("id",), "ORDER BY created_at, id")):
+            for row in self._rows("chat", _COLUMNS, "WHERE id = ?", id):
+                yield from self.conversation(row, f"chat {id!r}")
         for chat, message in self._ratings:
             self._report.lose("rating of a message that is missing", f"chat {chat!r}, message {message!r}")
 
-    def _rows(self, table: str, columns: tuple[str, ...], rest: str = "", *values: Any) -> list[dict[str, Any]]:
+    def _rows(self, table: str, columns: tuple[str, ...], rest: str = "", *values: Any) -> Iterator[dict[str, Any]]:
         assert self._database is not None
         known = self._database.columns(table)
         names = [name for name in columns if name in known]
-        if not names:
-            return []
-        query = f"SELECT {', '.join(names)} FROM {table} {rest}"
-        return [dict(zip(names, row, strict=True)) for row in self._database.rows(query, *values)]
+        if names:
+            query = f"SELECT {', '.join(names)} FROM {table} {rest}"
+            yield from (dict(zip(names, row, strict=True)) for row in self._database.rows(query, *values))
 
     def conversation(self, given: dict[str, Any], where: str) -> Iterator[ForeignConversation]:
         chat, meta = mapping(json_of(given.get("chat"))), mapping(json_of(given.get("meta")))
@@ -257,7 +258,7 @@ class _Export:
     def _extracted(self, id: str) -> str:
         if self._database is None or not id:
             return ""
-        row = next(iter(self._rows("file", ("data",), "WHERE id = ?", id)), {})
+        row = next(self._rows("file", ("data",), "WHERE id = ?", id), {})
         return text(mapping(json_of(row.get("data"))).get("content"))
 
 

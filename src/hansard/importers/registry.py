@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 
 from hansard.errors import ValidationError
 from hansard.importers.importer import Importer
-from hansard.importers.source import ImportSource, ServerSource
+from hansard.importers.source import ImportSource, ServerSource, ZipSource
 
 GROUP = "hansard.importers"
 
@@ -115,6 +115,8 @@ def _unreadable(source: ImportSource) -> str | None:
     if not head:
         return "is empty"
     if head.startswith(b"PK\x03\x04"):
+        if isinstance(source, ZipSource):
+            return f"holds another zip file, {names[0]!r}: unpack it, and import that one"
         return "is a damaged zip file: its end is missing. Download it again"
     if _is_utf16(head):
         return "is UTF-16: convert it to UTF-8 first, as with `iconv -f UTF-16 -t UTF-8`"

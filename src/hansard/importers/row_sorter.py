@@ -18,7 +18,8 @@ CREATE TABLE runs (number INTEGER PRIMARY KEY, conversation TEXT NOT NULL, place
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS by_conversation ON runs (conversation, place, number)"
 _BATCH = 1_000
-"""Rows that are held until they are written."""
+_BATCH_BYTES = 16 << 20
+"""Rows that are held until they are written, and their bytes."""
 _LONGEST_RUN = 1 << 16
 """Bytes after which a run ends."""
 
@@ -32,7 +33,7 @@ class RowSorter:
         self._connection.executescript(_TABLE)
         self._connection.execute("BEGIN")
         self._waiting: list[tuple[str, float, list[bytes]]] = []
-        self._held = 0
+        self._held = self._held_bytes = 0
         self._last: tuple[str, float] | None = None
         """The conversation and place of the last run, while it may grow."""
         self._room = 0
@@ -54,7 +55,8 @@ class RowSorter:
             self._waiting.append((conversation, place, [row]))
             self._last, self._room = (conversation, place), _LONGEST_RUN - len(row)
         self._held += 1
-        if self._held >= _BATCH:
+        self._held_bytes += len(row)
+        if self._held >= _BATCH or self._held_bytes >= _BATCH_BYTES:
             self._write()
 
     def _write(self) -> None:
@@ -63,7 +65,7 @@ class RowSorter:
             [(conversation, place, b"[%b]" % b",".join(rows)) for conversation, place, rows in self._waiting],
         )
         self._waiting.clear()
-        self._last, self._held = None, 0
+        self._last, self._held, self._held_bytes = None, 0, 0
 
     def conversations(self) -> Iterator[tuple[str, list[Any]]]:
         """Each conversation with its rows, in the order of ids."""

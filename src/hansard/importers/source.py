@@ -108,7 +108,9 @@ def open_source(path: str | Path) -> ImportSource:
     if path.is_dir():
         return FolderSource(path)
     if not path.is_file():
-        raise NotFound(f"there is no file or folder {path}")
+        raise NotFound(
+            f"there is no file or folder {path}" if not path.exists() else f"{path} is no file: save it first"
+        )
     return ZipSource(path) if zipfile.is_zipfile(path) else FileSource(path)
 
 
@@ -226,8 +228,12 @@ class ZipSource(_PathSource):
             raise ValidationError(f"{path} is a damaged zip file: {error}") from error
         self._members = {each.filename: each for each in self._zip.infolist() if not each.is_dir()}
         self._folder: TemporaryDirectory[str] | None = None
-        for member in self._members.values():
+        for member in self._zip.infolist():
+            if member.is_dir():
+                continue
             _refuse_bad_member(path, member)
+            if self._members[member.filename] is not member:
+                raise ValidationError(f"{path} holds {member.filename!r} twice: it is damaged, or was made to mislead")
 
     def names(self) -> list[str]:
         return sorted(self._members)
@@ -260,7 +266,7 @@ class ZipSource(_PathSource):
 
 def _refuse_bad_member(path: Path, member: zipfile.ZipInfo) -> None:
     parts = PurePosixPath(member.filename.replace("\\", "/")).parts
-    if ".." in parts or member.filename.startswith(("/", "\\")) or ":" in parts[0]:
+    if not parts or ".." in parts or member.filename.startswith(("/", "\\")) or ":" in parts[0]:
         raise ValidationError(f"{path} holds {member.filename!r}, whose name leads out of the zip file")
     if member.flag_bits & 1:
         raise ValidationError(f"{path} is encrypted ({member.filename!r}): unpack it first, and import the folder")

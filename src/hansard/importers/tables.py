@@ -36,7 +36,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "title": ("title",),
 }
 """What each field of a message is called in rows, the most usual name first."""
-_LONGEST_FIELD = 64 << 20
+_LONGEST_FIELD = _LONGEST_LINE = 64 << 20
+_PIECE = 1 << 20
 _KNOWN = 1_000
 """Sets of fields that are remembered."""
 
@@ -180,10 +181,13 @@ def csv_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
     """The rows of a table with a header, or what is wrong with one."""
     csv.field_size_limit(_LONGEST_FIELD)
     text = io.TextIOWrapper(io.BufferedReader(_Readable(file)), "utf-8-sig", errors="replace", newline="")
-    rows = csv.reader(text)
+    skipped: list[str] = []
+    rows = csv.reader(_short_lines(text, skipped))
     try:
         header = next(rows, [])
         for row in rows:
+            while skipped:
+                yield skipped.pop()
             if not row:
                 continue  # an empty line
             if "\ufffd" in "".join(row):
@@ -195,6 +199,18 @@ def csv_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | str]:
                 yield named | ({"more": row[len(header) :]} if len(row) > len(header) else {})
     except csv.Error as error:
         yield f"the rest of the file is not CSV: {error}"
+    yield from skipped
+
+
+def _short_lines(text: IO[str], skipped: list[str]) -> Iterator[str]:
+    """The lines but for those that are too long, which are noted: a whole line would be held before it is cut."""
+    while line := text.readline(_LONGEST_LINE):
+        if len(line) < _LONGEST_LINE:
+            yield line
+        else:
+            skipped.append(f"the line is longer than {_LONGEST_LINE:,} characters")
+            while line and not line.endswith(("\n", "\r")):
+                line = text.readline(_PIECE)
 
 
 def _text(value: object) -> str | None:
