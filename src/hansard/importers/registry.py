@@ -115,9 +115,9 @@ def _unreadable(source: ImportSource) -> str | None:
     if not head:
         return "is empty"
     if head.startswith(b"PK\x03\x04"):
-        if isinstance(source, ZipSource):
-            return f"holds another zip file, {names[0]!r}: unpack it, and import that one"
-        return "is a damaged zip file: its end is missing. Download it again"
+        inside = f"holds another zip file, {names[0]!r}: unpack it, and import that one"
+        cut = "is a damaged zip file: its end is missing. Download it again"
+        return inside if isinstance(source, ZipSource) else cut
     if _is_utf16(head):
         return "is UTF-16: convert it to UTF-8 first, as with `iconv -f UTF-16 -t UTF-8`"
     if b"\x00" in head:
