@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,27 @@ async def test_a_thread_of_langgraph_goes_on(tmp_path: Path, url: str) -> None:
         again = await imported(store, path)
         assert (again.unchanged, again.messages) == (2, 0)
         await goes_on(store)
+
+
+async def test_a_thread_of_langgraph_keeps_its_times_and_branches(tmp_path: Path) -> None:
+    path = langgraph_file(tmp_path / "checkpoints.sqlite")
+    with SqliteSaver.from_conn_string(str(path)) as saver:
+        graph = graph_with(saver)
+        first = [*graph.get_state_history(thread())][-1]
+        graph.invoke({"messages": [("user", "And an egret?")]}, first.config)
+        written = [datetime.fromisoformat(each.created_at) for each in graph.get_state_history(thread())]
+    async with connect("memory://") as store:
+        dry = await imported(store, path, dry_run=True)
+        before = datetime.now(UTC)
+        report = await imported(store, path)
+        conversation = await store.get_conversation("trip")
+        messages = await store.get_messages("trip")
+        assert (report.branches, dry.messages) == (1, report.messages)
+    assert conversation is not None
+    assert conversation.created_at == min(written)
+    assert messages
+    assert {each.created_at for each in messages} <= set(written)
+    assert max(each.created_at for each in messages) < before
 
 
 async def test_a_thread_gets_its_owner(tmp_path: Path) -> None:

@@ -7,14 +7,17 @@ goes on with Hansard's checkpointer where it stopped, and the thread's messages 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, cast
 
-from hansard.errors import Unsupported, ValidationError
+from hansard.adapters.langgraph.forms import WRITTEN_AT
+from hansard.errors import Conflict, Unsupported, ValidationError
 from hansard.importers.database import ForeignDatabase, json_of
 from hansard.importers.importer import ForeignConversation
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.values import items, mapping
+from hansard.importers.values import items, mapping, time
 from hansard.store import Store
 
 _CHECKPOINTS = ("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "checkpoint")
@@ -155,25 +158,36 @@ class _Thread:
         self._thread_id = thread_id
 
     def count(self) -> int:
-        newest = 0
+        found: set[str] = set()
         for each in self._saver.checkpoints(self._thread_id):
             if each.namespace == "":
-                newest = len(items(mapping(each.checkpoint.get("channel_values")).get("messages")))
-        return newest
+                messages = items(mapping(each.checkpoint.get("channel_values")).get("messages"))
+                found.update(getattr(message, "id", None) or repr(message) for message in messages)
+        return len(found)
 
     async def write(self, store: Store, user_id: str | None) -> None:
         saver = store.langgraph_checkpointer
+        is_new = await store.get_conversation(self._thread_id) is None
         versions: dict[tuple[str, str | None], Mapping[str, Any]] = {}
         for each in self._saver.checkpoints(self._thread_id):
             known = versions.get((each.namespace, each.parent), {})
             versions[each.namespace, each.id] = own = mapping(each.checkpoint.get("channel_versions"))
             if await saver.aget_tuple(self._config(each, each.id)) is not None:
                 continue
+            if is_new:
+                await self._create(store, user_id, time(each.checkpoint.get("ts")))
+                is_new = False
             # Only what has changed since the parent: the rest is stored with it.
             changed = {name: version for name, version in own.items() if known.get(name) != version}
             config = self._config(each, each.parent, user_id)
             stored = await saver.aput(config, _complete(each.checkpoint), cast(Any, each.metadata), changed)
             await self._write_tasks(saver, stored, each)
+
+    async def _create(self, store: Store, user_id: str | None, at: datetime | None) -> None:
+        """Creates the conversation as old as its first checkpoint."""
+        with suppress(Conflict):  # another import has created it
+            is_past = at is not None and at <= datetime.now(UTC)
+            await store.create_conversation(self._thread_id, user_id=user_id, created_at=at if is_past else None)
 
     async def _write_tasks(self, saver: Any, config: Any, each: _Checkpoint) -> None:
         tasks: dict[tuple[str, str], list[tuple[str, Any]]] = {}
@@ -184,8 +198,9 @@ class _Thread:
 
     def _config(self, each: _Checkpoint, id: str | None, user_id: str | None = None) -> Any:
         place = {"thread_id": self._thread_id, "checkpoint_ns": each.namespace}
-        more = {"checkpoint_id": id} if id else {}
-        return {"configurable": place | more | ({"user_id": user_id} if user_id else {})}
+        more: dict[str, Any] = {"checkpoint_id": id} if id else {}
+        more |= {"user_id": user_id} if user_id else {}
+        return {"configurable": place | more | {WRITTEN_AT: time(each.checkpoint.get("ts"))}}
 
 
 def _complete(checkpoint: dict[str, Any]) -> Any:

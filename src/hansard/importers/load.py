@@ -240,8 +240,11 @@ class _Loading:
 
     async def _run_writer(self, writer: ForeignConversationWriter, found: Conversation | None) -> None:
         self._is_new = found is None
+        branches = len(await self._store.list_branches(self._given.id)) if found is not None else 1
         await writer.write(self._store, self._user_id)
         now = await self._store.get_conversation(self._given.id)
+        if now is not None:
+            self._report.branches += len(await self._store.list_branches(self._given.id)) - branches
         stored = (now.message_count if now else 0) - (found.message_count if found else 0)
         self._report.messages += max(0, stored)
         self._note(stored)

@@ -17,6 +17,8 @@ from hansard.store.accessors import requiring_extra
 CHECKPOINTS = "langgraph"
 WRITES = "langgraph-writes"
 """The first elements of the namespaces of checkpoints, and of writes stored next to them."""
+WRITTEN_AT = "__hansard_written_at"
+"""The key of a configuration that says when the messages of an imported checkpoint were written."""
 
 SIGN = b"\xff"
 """No deflated data begins with this byte, and the first form was nothing but deflated data."""

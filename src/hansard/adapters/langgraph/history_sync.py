@@ -11,6 +11,7 @@ hidden from the graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -20,7 +21,7 @@ from hansard.adapters.langgraph.messages import MessageDraft, draft_of, versions
 from hansard.adapters.langgraph.references import HistoryPosition
 from hansard.adapters.langgraph.threads import LatestState, Runs, StateMessages, Thread
 from hansard.ids import new_id
-from hansard.model import Message
+from hansard.model import NOT_YET, Message
 from hansard.store import Store
 
 
@@ -42,10 +43,12 @@ async def store_messages(
     messages: Sequence[BaseMessage],
     latest: LatestState | None,
     fork: Fork | None,
+    created_at: datetime = NOT_YET,
 ) -> Placed | None:
     """Stores the new messages. None if one of them cannot be a row: then nothing is stored.
 
-    `latest` holds the messages of the checkpoint that this one follows, if they are cached.
+    `latest` holds the messages of the checkpoint that this one follows, if they are cached. `created_at` is for
+    messages that were written elsewhere.
     """
     before = thread.branch
     if fork is not None and fork.source is not None:
@@ -62,7 +65,8 @@ async def store_messages(
         return None
     if drafts or fork is not None:
         await _branch_if_rows_are_gone(store, thread_id, thread, known, places, is_fork=fork is not None)
-    stored, version = await _stored(store, thread_id, thread, [draft for draft in drafts if draft is not None])
+    new_drafts = [draft.at(created_at) for draft in drafts if draft is not None]
+    stored, version = await _stored(store, thread_id, thread, new_drafts)
     if thread.branch != before:
         # Only now, so that others never see a branch without its newest messages.
         await store.switch_branch(thread_id, thread.branch)
@@ -79,11 +83,13 @@ class Fork(NamedTuple):
     source: str | None
 
 
-async def store_written(store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage]) -> Placed:
+async def store_written(
+    store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage], created_at: datetime = NOT_YET
+) -> Placed:
     """Stores messages that were written to a delta channel; removals are not among them."""
     thread.index()
     drafts = [draft_of(message) for message in written if thread.find(message, set(), ()) is None]
-    new = [draft for draft in drafts if draft is not None]
+    new = [draft.at(created_at) for draft in drafts if draft is not None]
     stored, _ = await _stored(store, thread_id, thread, [_named(draft) for draft in new])
     rows = [row for _, row in stored]
     thread.add(_place(draft, row) for draft, row in zip(new, rows, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,13 +18,14 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 from langgraph.types import Overwrite
+from msgspec import structs
 
 from hansard import codec
 from hansard.adapters.history import reading_of
 from hansard.adapters.langgraph.versions import Version
 from hansard.errors import ValidationError
 from hansard.formats import registry
-from hansard.model import Message, Role
+from hansard.model import NOT_YET, Message, Role
 
 FORMAT = "langchain"
 
@@ -82,6 +84,10 @@ class MessageDraft(NamedTuple):
 
     row: Message
     version: Version
+
+    def at(self, time: datetime) -> MessageDraft:
+        """Returns the draft of a message that was written at that time."""
+        return self if time is NOT_YET else self._replace(row=structs.replace(self.row, created_at=time))
 
 
 def draft_of(message: BaseMessage) -> MessageDraft | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage, RemoveMessage
@@ -21,7 +22,7 @@ from msgspec import structs
 
 from hansard.adapters.langgraph import delta, records, references
 from hansard.adapters.langgraph.delta import MESSAGES, AddedMessages
-from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES
+from hansard.adapters.langgraph.forms import CHECKPOINTS, WRITES, WRITTEN_AT
 from hansard.adapters.langgraph.history_sync import Fork, Placed, store_messages, store_written
 from hansard.adapters.langgraph.messages import is_messages, messages_in
 from hansard.adapters.langgraph.reader import NO_CHECKPOINT, CheckpointReader, place_of
@@ -30,7 +31,7 @@ from hansard.adapters.langgraph.references import SerializedValue
 from hansard.adapters.langgraph.threads import KnownCheckpoint, Thread, ThreadCache
 from hansard.adapters.langgraph.versions import copied
 from hansard.errors import Conflict, ConversationNotFound
-from hansard.model import Record
+from hansard.model import NOT_YET, Record
 from hansard.store import Store
 from hansard.store.records import Delete, Put
 
@@ -113,7 +114,9 @@ class CheckpointWriter:
             latest = self._threads.latest(thread_id)
             latest = latest if latest is not None and latest.head == parent_id else None
             try:
-                return thread, await store_messages(self._store, thread_id, thread, values[MESSAGES], latest, fork)
+                return thread, await store_messages(
+                    self._store, thread_id, thread, values[MESSAGES], latest, fork, _time(config)
+                )
             except BaseException:
                 # It is unknown how much of them is stored, and on which branch.
                 self._threads.forget(thread_id)
@@ -121,7 +124,7 @@ class CheckpointWriter:
         tasks = self._threads.tasks(thread_id, ns, parent_id) if parent_id is not None else {}
         if delta.ADDED_TASK in tasks or (tasks and MESSAGES in (checkpoint.get("updated_channels") or ())):
             written = await self._written(thread_id, thread, tasks.values())
-            return thread, await store_written(self._store, thread_id, thread, written)
+            return thread, await store_written(self._store, thread_id, thread, written, _time(config))
         return thread, None
 
     async def _follow(self, config: RunnableConfig, thread: Thread, checkpoint: Checkpoint) -> None:
@@ -400,6 +403,12 @@ def _put(place: tuple[str, ...], id: str, saved: Saved, revision: int | None = N
 def _user(config: RunnableConfig) -> str | None:
     user = config["configurable"].get("user_id")
     return user if isinstance(user, str) else None
+
+
+def _time(config: RunnableConfig) -> datetime:
+    """When the messages of an imported checkpoint were written; the store says it of others."""
+    time = config["configurable"].get(WRITTEN_AT)
+    return time if isinstance(time, datetime) else NOT_YET
 
 
 def _delta_channels(metadata: CheckpointMetadata) -> Iterable[str]:
