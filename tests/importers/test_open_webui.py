@@ -162,6 +162,8 @@ async def test_rows_of_newer_databases_and_the_folder_of_uploads_are_read(tmp_pa
             ALTER TABLE chat ADD COLUMN folder_id TEXT;
             ALTER TABLE chat ADD COLUMN summary TEXT;
             CREATE TABLE folder (id TEXT, name TEXT);
+            CREATE TABLE message (id TEXT, channel_id TEXT, content TEXT);
+            INSERT INTO message VALUES ('m', 'general', 'Hello all');
             CREATE TABLE feedback (id TEXT, type TEXT, data TEXT, meta TEXT);
             CREATE TABLE file (id TEXT, filename TEXT, path TEXT, data TEXT, meta TEXT);
             CREATE TABLE chat_message (id TEXT, chat_id TEXT, role TEXT, parent_id TEXT, content TEXT, files TEXT,
@@ -192,3 +194,4 @@ async def test_rows_of_newer_databases_and_the_folder_of_uploads_are_read(tmp_pa
     assert [part.get("text") for part in last.content] == ["Herons nest.", "And where?"]
     assert [(rating.value, rating.comment) for rating in other.ratings] == [(1, "Yes")]
     assert report.losses["rating of a message that is missing"].count == 1
+    assert report.losses["message of a channel"] == ImportLoss(1, "channel 'general', message 'm'")

@@ -125,6 +125,8 @@ class _Export:
                 yield from self.conversation(row, f"chat {id!r}")
         for chat, message in self._ratings:
             self._report.lose("rating of a message that is missing", f"chat {chat!r}, message {message!r}")
+        for row in self._rows("message", ("id", "channel_id")):
+            self._report.lose("message of a channel", f"channel {row.get('channel_id')!r}, message {row['id']!r}")
 
     def _rows(self, table: str, columns: tuple[str, ...], rest: str = "", *values: Any) -> Iterator[dict[str, Any]]:
         assert self._database is not None

@@ -43,6 +43,7 @@ async def store_messages(
     messages: Sequence[BaseMessage],
     latest: LatestState | None,
     fork: Fork | None,
+    *,
     created_at: datetime = NOT_YET,
 ) -> Placed | None:
     """Stores the new messages. None if one of them cannot be a row: then nothing is stored.
@@ -84,7 +85,7 @@ class Fork(NamedTuple):
 
 
 async def store_written(
-    store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage], created_at: datetime = NOT_YET
+    store: Store, thread_id: str, thread: Thread, written: Sequence[BaseMessage], *, created_at: datetime = NOT_YET
 ) -> Placed:
     """Stores messages that were written to a delta channel; removals are not among them."""
     thread.index()

@@ -115,7 +115,7 @@ class CheckpointWriter:
             latest = latest if latest is not None and latest.head == parent_id else None
             try:
                 return thread, await store_messages(
-                    self._store, thread_id, thread, values[MESSAGES], latest, fork, _time(config)
+                    self._store, thread_id, thread, values[MESSAGES], latest, fork, created_at=_time(config)
                 )
             except BaseException:
                 # It is unknown how much of them is stored, and on which branch.
@@ -124,7 +124,7 @@ class CheckpointWriter:
         tasks = self._threads.tasks(thread_id, ns, parent_id) if parent_id is not None else {}
         if delta.ADDED_TASK in tasks or (tasks and MESSAGES in (checkpoint.get("updated_channels") or ())):
             written = await self._written(thread_id, thread, tasks.values())
-            return thread, await store_written(self._store, thread_id, thread, written, _time(config))
+            return thread, await store_written(self._store, thread_id, thread, written, created_at=_time(config))
         return thread, None
 
     async def _follow(self, config: RunnableConfig, thread: Thread, checkpoint: Checkpoint) -> None:
