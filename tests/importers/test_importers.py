@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.importers import exports, more_exports
 
-from hansard import Put, connect
+from hansard import Limits, Put, connect
 from hansard.errors import Unavailable
 from hansard.importers import (
     ForeignConversation,
@@ -223,6 +223,60 @@ async def test_what_was_deleted_here_stays_deleted(tmp_path: Path) -> None:
         assert report.messages == 0
         assert await store.get_conversation("chat-2") is None
         assert "was deleted" in str(report.losses) + str(report.problems)
+
+
+async def test_a_branch_from_a_message_that_was_deleted_here_follows_the_one_before(tmp_path: Path) -> None:
+    chat = exports.chatgpt_conversation()
+    async with connect("memory://") as store:
+        await imported(store, exports.chatgpt_zip(tmp_path / "one.zip", chat))
+        await store.delete_message("chat-1", "a2b")
+        chat["mapping"] |= {
+            "new": exports.node("new", "a2b", "user", "And so?"),
+            "other": exports.node("other", "a2b", "user", "Or else?"),
+        }
+        report = await imported(store, exports.chatgpt_zip(tmp_path / "two.zip", chat))
+        assert (report.messages, report.problems) == (2, [])
+        said = [await texts(store, "chat-1", branch.id) for branch in await store.list_branches("chat-1")]
+    assert {each[-1][1] for each in said} >= {"And so?", "Or else?"}
+
+
+async def test_a_message_beyond_the_limits_does_not_keep_the_others_out(tmp_path: Path) -> None:
+    chat = {
+        "id": "c",
+        "current_node": "last",
+        "mapping": {
+            each["id"]: each
+            for each in [
+                exports.node("first", None, "user", "Hello"),
+                exports.node("long", "first", "assistant", "x" * 2_000),
+                exports.node("next", "long", "user", "Shorter, please"),
+                exports.node("other", "long", "user", "Longer, please"),
+                exports.node("last", "next", "assistant", "y" * 2_000),
+            ]
+        },
+    }
+    path = exports.chatgpt_zip(tmp_path / "export.zip", chat)
+    async with connect("memory://", limits=Limits(content_bytes=1_000)) as store:
+        report = await imported(store, path)
+        again = await imported(store, path)
+        assert (report.messages, again.messages) == (3, 0)
+        assert [each.where for each in report.problems] == [
+            "conversation 'c', message 'long'",
+            "conversation 'c', message 'last'",
+        ]
+        assert report.problems[1] in again.problems
+        assert await texts(store, "c") == [("user", "Hello"), ("user", "Shorter, please")]
+        said = [(await texts(store, "c", branch.id))[-1][1] for branch in await store.list_branches("c")]
+        assert sorted(said) == ["Longer, please", "Shorter, please"]
+
+
+async def test_a_conversation_of_which_nothing_is_within_the_limits_is_not_stored(tmp_path: Path) -> None:
+    chat = {"id": "c", "mapping": {"long": exports.node("long", None, "user", "x" * 2_000)}}
+    async with connect("memory://", limits=Limits(content_bytes=1_000)) as store:
+        report = await imported(store, exports.chatgpt_zip(tmp_path / "export.zip", chat))
+        assert (report.conversations, report.messages) == (0, 0)
+        assert report.problems[0].where == "conversation 'c', message 'long'"
+        assert await store.get_conversation("c") is None
 
 
 async def test_the_owner_is_who_the_caller_says(tmp_path: Path) -> None:

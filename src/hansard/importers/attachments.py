@@ -11,8 +11,8 @@ from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 from hansard.importers.values import media_part
 
-_MOST_ATTACHED = 64 << 20
-"""Bytes of one attachment that is taken along."""
+_MOST_ATTACHED = 36 << 20
+"""Bytes of one attachment that is taken along: as base64 it is within `Limits.content_bytes`."""
 _UNKNOWN = "application/octet-stream"
 _BEGINNINGS = {
     b"\x89PNG": "image/png",

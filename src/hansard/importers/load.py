@@ -187,6 +187,8 @@ class _Loading:
         self._empty_branch: str | None = None
         """The branch of a conversation that is stored without any message, as by an import that was stopped."""
         self._stored = 0
+        self._left_out: set[str] = set()
+        """Messages that the store does not take. What follows one follows the message before it."""
 
     @property
     def _user_id(self) -> str | None:
@@ -222,7 +224,7 @@ class _Loading:
         if self._is_new and not self._messages:
             await self._create()
         elif self._is_created and not stored and await self._delete_empty():
-            raise Conflict("it was deleted from this store, and stays deleted")
+            raise Conflict("it was deleted from this store, or none of its messages can be stored")
         self._note(stored)
         if stored:
             await self._activate()
@@ -311,7 +313,8 @@ class _Loading:
             each = self._messages[at]
             message = each.message
             has_rating = message.metadata is not None and "rating" in message.metadata
-            missing.append(self._rated(message) if has_rating else message)
+            if at not in self._left_out:
+                missing.append(self._rated(message) if has_rating else message)
             at = each.parent
         if missing:
             missing.reverse()
@@ -325,11 +328,13 @@ class _Loading:
                 drafts = await self._drafts(batch)
                 appended = await self._store.append(self._given.id, drafts, branch=branch, create=False, split=True)
                 self._count_stored(appended.stored)
-            except Conflict:
-                await self._append_what_was_not_deleted(batch, branch)
-        self._tips.pop(after or "", None)
-        self._tips[messages[-1].id] = branch
-        self._branch_of.update(dict.fromkeys([message.id for message in messages], branch))
+            except (Conflict, ValidationError):
+                await self._append_one_by_one(batch, branch)
+        kept = [message.id for message in messages if message.id not in self._left_out]
+        if kept:
+            self._tips.pop(after or "", None)
+            self._tips[kept[-1]] = branch
+            self._branch_of.update(dict.fromkeys(kept, branch))
 
     async def _drafts(self, messages: list[Message]) -> Drafts | list[Message]:
         """The messages, checked and encoded where that is less work than the Store has with messages of any origin."""
@@ -354,13 +359,18 @@ class _Loading:
         self._stored += messages
         self._report.messages += messages
 
-    async def _append_what_was_not_deleted(self, messages: list[Message], branch: str) -> None:
+    async def _append_one_by_one(self, messages: list[Message], branch: str) -> None:
+        """Stores what was not deleted here and is within the limits: one message must not keep the others out."""
         for message in messages:
             try:
                 appended = await self._store.append(self._given.id, message, branch=branch, create=False)
                 self._count_stored(appended.stored)
             except Conflict as conflict:
+                self._left_out.add(message.id)
                 self._report.lose("was deleted from this store", str(conflict))
+            except ValidationError as error:
+                self._left_out.add(message.id)
+                self._report.complain(f"conversation {self._given.id!r}, message {message.id[:100]!r}", str(error))
 
     async def _branch_after(self, after: str | None, first: str) -> str:
         """Returns the branch that ends with a message, or a new one from there."""
@@ -426,6 +436,8 @@ class _Loading:
     async def _activate(self) -> None:
         """Makes the branch that the foreign program shows the active one."""
         leaf = self._shown_leaf()
+        while leaf in self._left_out:
+            leaf = self._messages[leaf].parent
         if leaf is None:
             return
         branch = self._branch_of[leaf]
