@@ -396,7 +396,7 @@ async def test_half_of_any_file_stores_no_half_and_reports(tmp_path: Path, name:
         assert report.problems or report.messages == found[3], "pages at the end of a database may be empty"
 
 
-async def test_content_that_no_store_takes_is_refused_with_its_conversation(tmp_path: Path) -> None:
+async def test_content_that_no_store_takes_is_refused_with_its_place(tmp_path: Path) -> None:
     deep: Any = "Hello"
     for _ in range(300):
         deep = [deep]
@@ -408,6 +408,7 @@ async def test_content_that_no_store_takes_is_refused_with_its_conversation(tmp_
         report = await imported(store, tmp_path / "train.jsonl")
         assert (report.new, report.messages) == (1, 1)
         assert [(each.where, "nested too deeply" in each.what) for each in report.problems] == [
-            ("conversation 'a'", True)
+            ("conversation 'a', message '1'", True)
         ]
+        assert await store.get_conversation("a") is None
         assert await texts(store, "b") == [("user", "Hi")]

@@ -189,6 +189,8 @@ class _Loading:
         self._stored = 0
         self._left_out: set[str] = set()
         """Messages that the store does not take. What follows one follows the message before it."""
+        self._is_refused = False
+        """Whether one of them is beyond the limits."""
 
     @property
     def _user_id(self) -> str | None:
@@ -224,7 +226,9 @@ class _Loading:
         if self._is_new and not self._messages:
             await self._create()
         elif self._is_created and not stored and await self._delete_empty():
-            raise Conflict("it was deleted from this store, or none of its messages can be stored")
+            if self._is_refused:
+                return  # each message was reported
+            raise Conflict("it was deleted from this store, and stays deleted")
         self._note(stored)
         if stored:
             await self._activate()
@@ -370,6 +374,7 @@ class _Loading:
                 self._report.lose("was deleted from this store", str(conflict))
             except ValidationError as error:
                 self._left_out.add(message.id)
+                self._is_refused = True
                 self._report.complain(f"conversation {self._given.id!r}, message {message.id[:100]!r}", str(error))
 
     async def _branch_after(self, after: str | None, first: str) -> str:
