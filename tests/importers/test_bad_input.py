@@ -98,7 +98,7 @@ def test_a_zip_in_a_zip_is_named(tmp_path: Path) -> None:
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(NotFound, match="is no file"):
+    with pytest.raises(NotFound, match="save it first"):
         open_source(tmp_path / "pipe")
 
 
