@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import hansard
@@ -16,28 +16,39 @@ from hansard.urls import Url
 
 
 class CountingLink(Link):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.counts: Counter[str] = Counter()
-        self.rows: Counter[str] = Counter()
+    counts: Counter[str]
+    rows: Counter[str]
+    under_way = 0
+    most = 0
+    """Requests that were under way at once."""
+
+    @contextmanager
+    def _counted(self, name: str) -> Iterator[None]:
+        self.counts[name] += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            yield
+        finally:
+            self.under_way -= 1
 
     async def read(self, name: str, *arguments: Any, serial: bool = False) -> list[Row]:
-        self.counts[name] += 1
-        found = await super().read(name, *arguments, serial=serial)
+        with self._counted(name):
+            found = await super().read(name, *arguments, serial=serial)
         self.rows[name] += len(found)
         return found
 
     async def put(self, name: str, *arguments: Any) -> None:
-        self.counts[name] += 1
-        await super().put(name, *arguments)
+        with self._counted(name):
+            await super().put(name, *arguments)
 
     async def put_together(self, statements: Sequence[Statement]) -> None:
-        self.counts["put_together"] += 1
-        await super().put_together(statements)
+        with self._counted("put_together"):
+            await super().put_together(statements)
 
     async def swap(self, statements: Sequence[Statement]) -> bool:
-        self.counts["swap"] += 1
-        return await super().swap(statements)
+        with self._counted("swap"):
+            return await super().swap(statements)
 
 
 def backend_of(url: str) -> CassandraBackend:

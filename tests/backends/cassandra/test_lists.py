@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 from tests.backends.cassandra.counted import CountingLink, backend_of, counting_link
 
 import hansard
-from hansard.backends.cassandra import listing
+from hansard.backends.cassandra import effects, listing
 from hansard.backends.cassandra.connection import Row
 from hansard.backends.cassandra.effects import BUCKETS
 from hansard.testing.clock import Clock
@@ -53,6 +54,12 @@ async def _listed(store: hansard.Store, **arguments: Any) -> list[str]:
         assert back == before
         found = [*found, *ids]
     return found
+
+
+def _of_one_partition(count: int) -> list[str]:
+    """Ids that are in the same partition of each list."""
+    ids = (f"c{number:05}" for number in itertools.count())
+    return list(itertools.islice((id for id in ids if effects.bucket_of(id) == 0), count))
 
 
 async def _expected(store: hansard.Store) -> list[str]:
@@ -139,6 +146,47 @@ def test_a_conversation_that_is_written_while_it_is_listed_is_not_missing(url: s
                 assert link.write is None
                 assert sorted(ids) == sorted(before)
                 assert ids[0 if order == "desc" else -1] == moved
+
+    asyncio.run(run())
+
+
+def test_a_conversation_that_moves_ahead_of_a_walk_is_shown_once(url: str) -> None:
+    """Its old entry and its new one are both read, each by another request."""
+
+    async def run() -> None:
+        clock = Clock()
+        store, link = await _open(url, clock)
+        link.__class__ = WritingLink
+        assert isinstance(link, WritingLink)
+        async with store:
+            ids = _of_one_partition(PAGE)
+            for id in ids:
+                clock.advance(timedelta(seconds=11))
+                await store.create_conversation(id, user_id="ann", metadata={"wanted": id == ids[2]})
+            for filters in ({}, {"user_id": "ann"}):
+                clock.advance(timedelta(seconds=11))
+                link.write = partial(store.append_message, ids[2], "user", "meanwhile")
+                # A page that nothing else belongs to, so the walk goes on to the end.
+                found, _ = await _page(store, order="asc", metadata={"wanted": True}, limit=3, **filters)
+                assert link.write is None
+                assert found == [ids[2]]
+
+    asyncio.run(run())
+
+
+def test_pages_from_the_oldest_on_show_each_conversation_once(url: str) -> None:
+    """A cursor in a slot of which a partition has more entries with exact times than are read at once."""
+
+    async def run() -> None:
+        store, _ = await _open(url, Clock())
+        async with store:
+            ids = _of_one_partition(listing._PIECE + 2 * listing._FULL)
+            for id in ids:
+                await store.append_message(id, "user", "Hello", user_id="ann")
+            for filters in ({}, {"user_id": "ann"}):
+                _, page = await _page(store, order="asc", limit=1, **filters)
+                found, _ = await _page(store, order="asc", after=page.next_cursor, **filters)
+                assert found == ids[1 : PAGE + 1]
 
     asyncio.run(run())
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from tests.backends.cassandra.counted import backend_of, counted
+from tests.backends.cassandra.counted import backend_of, counted, counting_link
 
 import hansard
 from hansard.backends import cassandra
+from hansard.backends.cassandra import read
+from hansard.backends.cassandra.connection import Link, Row
+from hansard.backends.cassandra.options import options_of
 from hansard.backends.cassandra.queries import QUERIES
+from hansard.backends.cassandra.rows import HEAD, HEAD_ERA, Head, encode_head
 from hansard.contract.backend import Indexed
+from hansard.urls import Url
+
+MANY = 200
+"""Messages of one call."""
 
 
 def test_an_append_with_the_head_known_is_one_conditional_batch(url: str) -> None:
@@ -82,6 +90,56 @@ def test_the_usage_of_a_user_reads_no_other_conversations(url: str) -> None:
             assert [row.input_tokens for row in await store.usage()] == [1]
 
     asyncio.run(run())
+
+
+def test_a_call_makes_few_requests_at_once(url: str) -> None:
+    """Whatever it needs: servers answer time-outs to thousands at the same time."""
+
+    async def run() -> None:
+        backend = backend_of(url)
+        await backend.storage.open(upgrade=False)
+        async with hansard.Store(backend) as store:
+            link = counting_link(store)
+            who = hansard.Participant("user", "ann")
+            said = [hansard.Message("user", f"number {each}", id=f"m{each}", participant=who) for each in range(MANY)]
+            await store.append("c", said)
+            assert link.counts["add_participant"] == MANY
+            assert len((await store.append("c", said)).messages) == MANY
+            assert link.counts["read_newest"] == MANY
+            await cast(Indexed, backend).catch_up()
+            await store.delete_messages("c", [each.id for each in said])
+            assert link.counts["delete_terms"] == MANY
+            assert link.most < MANY // 2
+
+    asyncio.run(run())
+
+
+def test_the_heads_of_thousands_of_conversations_are_read_by_few_requests_at_once() -> None:
+    """As a search for a common word does in a large tenant."""
+
+    async def run() -> None:
+        link = UnconnectedLink(options_of(Url("cassandra://nowhere/none"))[0], "")
+        ids = [f"c{number}" for number in range(5000)]
+        found = await read.load_many(link, "t", ids)
+        assert {id: head.n for id, head in found.items() if head} == {f"c{number}": number for number in range(5000)}
+        assert link.asked == link.answered > 100
+        assert link.most <= 8
+
+    asyncio.run(run())
+
+
+class UnconnectedLink(Link):
+    """Has a head for each id, and answers a moment later."""
+
+    asked = answered = most = 0
+
+    async def read(self, name: str, *arguments: Any, serial: bool = False) -> list[Row]:
+        self.asked += 1
+        self.most = max(self.most, self.asked - self.answered)
+        await asyncio.sleep(0)
+        self.answered += 1
+        heads = [(id, Head(int(id[1:]), ["stamp"])) for id in arguments[1]]
+        return [(HEAD_ERA, HEAD, 0, 0, "", "stamp", encode_head(head), id) for id, head in heads]
 
 
 def test_every_query_is_used_and_known() -> None:

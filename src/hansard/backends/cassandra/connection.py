@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Iterable, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
@@ -23,9 +24,11 @@ from hansard.backends.cassandra.queries import QUERIES, in_keyspace
 from hansard.errors import Closed, HansardError, Outcome, Unavailable
 from hansard.executor import run_in_thread
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
 Statement = tuple[str, tuple[Any, ...]]
 """The name of a query, and its arguments after the prefix."""
+_AT_ONCE = 64
 _REPEATS = 3
 """How often what may be repeated is tried."""
 _NEVER = FallthroughRetryPolicy()
@@ -238,6 +241,15 @@ class Link:
             return await run_in_thread(session.prepare, name)
         except Exception as error:
             raise translate(error, self.where) from error
+
+
+async def some_at_once(calls: Iterable[Awaitable[T]], most: int = _AT_ONCE) -> list[T]:
+    """The results of any number of calls, in their order. A cluster answers time-outs to thousands at the same time."""
+    found: list[T] = []
+    waiting = iter(calls)
+    while some := list(islice(waiting, most)):
+        found += await asyncio.gather(*some)
+    return found
 
 
 async def _answer(future: Any) -> list[Row]:

@@ -23,7 +23,7 @@ from msgspec import structs
 
 from hansard.analysis import GAP, VERSION, columns, searchable
 from hansard.backends.cassandra import effects, read
-from hansard.backends.cassandra.connection import Link, Statement
+from hansard.backends.cassandra.connection import Link, Statement, some_at_once
 from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.read import ConversationView, Name
 from hansard.backends.cassandra.rows import Head
@@ -148,9 +148,8 @@ class Indexer:
     async def _read_unindexed(self, query: str, *arguments: object) -> list[tuple[str, str]]:
         return [(row[0], row[1]) for row in await self._link.read(query, *arguments)]
 
-    async def tail(self, tenant: str, owner: str, id: str) -> tuple[Head | None, int]:
-        """The head of a conversation that is listed, and how many messages it has that are not indexed."""
-        head = await read.load(self._link, (tenant, id))
+    async def behind(self, tenant: str, owner: str, id: str, head: Head | None) -> int:
+        """How many messages a conversation has that are not indexed. Its entry is removed if it should not be there."""
         behind = 0
         if head is not None and head.state is not None and owner_of(head) == owner:
             behind = head.state.seq - start_of(head)
@@ -158,7 +157,7 @@ class Indexer:
             # The head does not know this entry. A conversation that is being made enters it again, later.
             n = head.n if head else time.time_ns() // 1000 - 60 * _SECOND
             await self._link.put_together([unlist(self._link.prefix, (tenant, id), owner, n)])
-        return head, behind
+        return behind
 
     async def index(self, name: Name, *, again: bool = False) -> int:
         """Indexes the messages that a conversation has now and that are not, or all of them again. Returns how many."""
@@ -253,8 +252,7 @@ class Indexer:
 
     async def catch_up(self, tenant: str) -> None:
         behind = await self.unindexed(tenant, None)
-        for first in range(0, len(behind), _AT_ONCE):
-            await asyncio.gather(*(self.index((tenant, id)) for _, id in behind[first : first + _AT_ONCE]))
+        await some_at_once((self.index((tenant, id)) for _, id in behind), _AT_ONCE)
 
 
 def start_of(head: Head) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import chain
 
 from hansard.backends.cassandra import effects as places
 from hansard.backends.cassandra import index, read, rows, uploads
 from hansard.backends.cassandra.blobs import BlobTable
 from hansard.backends.cassandra.catalog import NameCatalog
-from hansard.backends.cassandra.connection import Link, Statement, is_unknown
+from hansard.backends.cassandra.connection import Link, Statement, is_unknown, some_at_once
 from hansard.backends.cassandra.effects import WriteEffects
 from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.mark_rows import MarkRows
@@ -195,26 +196,25 @@ class CassandraPartitions:
 
     async def apply(self, id: str, n: int, effect: WriteEffects) -> RemovedCounts:
         link, name = self._link, (effect.tenant, id)
-        await asyncio.gather(
-            *(link.put(query, *arguments) for query, arguments in effect.steps),
-            *map(link.put_together, effect.moves),
-            *(self._catalog.remove_due(effect.tenant, *each, n) for each in effect.not_due),
-            *(self._catalog.put_due(effect.tenant, *each, n) for each in effect.due),
-            *(self._add_usage(id, n, effect.tenant, each) for each in effect.sums),
-            *(index.delete_all_terms(link, name, owner, months, n) for owner, months in effect.unindexed),
-            *(index.replace_terms(link, name, each[0], each[1:], n) for each in effect.reindexed),
+        steps = chain(
+            (link.put(query, *arguments) for query, arguments in effect.steps),
+            map(link.put_together, effect.moves),
+            (self._catalog.remove_due(effect.tenant, *each, n) for each in effect.not_due),
+            (self._catalog.put_due(effect.tenant, *each, n) for each in effect.due),
+            (self._add_usage(id, n, effect.tenant, each) for each in effect.sums),
+            (index.delete_all_terms(link, name, owner, months, n) for owner, months in effect.unindexed),
+            (index.replace_terms(link, name, each[0], each[1:], n) for each in effect.reindexed),
             # Once more: a concurrent removal may have deleted the name.
-            *([self._catalog.add("tenant", "", effect.tenant)] if effect.is_first else []),
+            (self._catalog.add("tenant", "", effect.tenant) for _ in range(effect.is_first)),
         )
-        blobs = 0
-        digests = list(effect.releases)
-        for first in range(0, len(digests), _AT_ONCE):
-            some = digests[first : first + _AT_ONCE]
-            release = self._blobs.release
-            gone = (release(effect.tenant, each, effect.releases[each], effect.at, (id, n)) for each in some)
-            blobs += sum(await asyncio.gather(*gone))
+        await some_at_once(steps)
+        releases = (
+            self._blobs.release(effect.tenant, sha256, references, effect.at, (id, n))
+            for sha256, references in effect.releases.items()
+        )
+        blobs = await some_at_once(releases, _AT_ONCE)
         dropped = [await self._records.drop_bound(effect.tenant, place, effect.birth) for place in effect.records]
-        return RemovedCounts(blobs, sum(dropped))
+        return RemovedCounts(sum(blobs), sum(dropped))
 
     async def _add_usage(self, id: str, n: int, tenant: str, sum: rows.Sum) -> None:
         row = sum.row

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hansard import rules
 from hansard.backends.cassandra import connection, rows, uploads
-from hansard.backends.cassandra.connection import Link
+from hansard.backends.cassandra.connection import Link, some_at_once
 from hansard.backends.cassandra.rows import CassandraMessage, Head
 from hansard.backends.shared import documents, message_walk
 from hansard.contract.storage import Found, Placed, Run, Span, Wants
@@ -38,13 +38,9 @@ async def load(link: Link, name: Name, *, serial: bool = False) -> Head | None:
 async def load_many(link: Link, tenant: str, ids: Iterable[str]) -> dict[str, Head | None]:
     """Some at once in one request, which costs much less than one for each."""
     wanted = list(dict.fromkeys(ids))
-    asked = [wanted[first : first + _HEADS] for first in range(0, len(wanted), _HEADS)]
-    heads: dict[str, Head | None] = {}
-    for first in range(0, len(asked), _AT_ONCE):
-        some = asked[first : first + _AT_ONCE]
-        found = await asyncio.gather(*(link.read("read_heads", tenant, each) for each in some))
-        heads |= {row[-1]: head_of(row, (tenant, row[-1])) for each in found for row in each}
-    return heads
+    asked = (wanted[first : first + _HEADS] for first in range(0, len(wanted), _HEADS))
+    found = await some_at_once((link.read("read_heads", tenant, each) for each in asked), _AT_ONCE)
+    return {row[-1]: head_of(row, (tenant, row[-1])) for each in found for row in each}
 
 
 def head_of(row: connection.Row, name: Name) -> Head | None:
@@ -198,7 +194,7 @@ class ConversationView:
         known = {row[4] for row in found}
         found += await self.sealed_ids([id for id in wanted if id not in known])
         places = [documents.decode(row[6], tuple[int, int], f"the place of message {row[4]!r}") for row in found]
-        return [row for row in await asyncio.gather(*(self.at(*place) for place in places)) if row is not None]
+        return [row for row in await some_at_once(self.at(*place) for place in places) if row is not None]
 
     async def sealed_ids(self, ids: Sequence[str]) -> list[connection.Row]:
         """The places of those of these messages that parts have, or had."""

@@ -6,7 +6,6 @@ is gone, or is another of the same id, is dead: readers pass over it.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ import msgspec
 from hansard import codec, rules
 from hansard.backends.cassandra import read, rows, uploads
 from hansard.backends.cassandra.catalog import NameCatalog
-from hansard.backends.cassandra.connection import Link, Row, Statement
+from hansard.backends.cassandra.connection import Link, Row, Statement, some_at_once
 from hansard.backends.cassandra.effects import Due
 from hansard.backends.cassandra.heads import Heads
 from hansard.backends.cassandra.rows import CassandraRecord, Head
@@ -68,8 +67,7 @@ class RecordTable:
         return [rows.record_of(each.row) if each and _is_alive(context, each.row, homes) else None for each in stored]
 
     async def _load(self, tenant: str, owner: str, keys: Sequence[RecordKey]) -> list[ReadRecord | None]:
-        found = await asyncio.gather(*(self._load_one(tenant, owner, key) for key in keys))
-        return list(found)
+        return await some_at_once(self._load_one(tenant, owner, key) for key in keys)
 
     async def _load_one(self, tenant: str, owner: str, key: RecordKey) -> ReadRecord | None:
         while True:
@@ -94,9 +92,8 @@ class RecordTable:
 
     async def _homes(self, tenant: str, found: Sequence[ReadRecord | None]) -> dict[str, Head | None]:
         """The conversations that these belong to."""
-        ids = sorted({id for each in found if each and (id := each.row.record.conversation_id) is not None})
-        heads = await asyncio.gather(*(read.load(self._link, (tenant, id)) for id in ids))
-        return dict(zip(ids, heads, strict=True))
+        ids = {id for each in found if each and (id := each.row.record.conversation_id) is not None}
+        return await read.load_many(self._link, tenant, ids)
 
     async def scan(self, context: Context, query: RecordQuery) -> tuple[list[Record], bool]:
         found: list[Record] = []
@@ -199,7 +196,7 @@ class RecordTable:
                         await self.drop_bound(tenant, (owner, *change.key), home.birth)
 
     async def _delete_uploads(self, names: Sequence[str]) -> None:
-        await asyncio.gather(*(uploads.delete(self._link, name) for name in names))
+        await some_at_once(uploads.delete(self._link, name) for name in names)
 
     async def _announce(self, tenant: str, owner: str, changes: Sequence[RecordChange]) -> None:
         """Stores the names that others find the records by. Called before the batch, and again after it."""

@@ -7,7 +7,6 @@ expiry, agent, metadata) their heads tell.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from hansard.analysis import (
 )
 from hansard.analysis.queries import Phrase
 from hansard.backends.cassandra import index, read
-from hansard.backends.cassandra.connection import Row
+from hansard.backends.cassandra.connection import Row, some_at_once
 from hansard.backends.cassandra.entries import EVER, Crowded, Period, entry_from, entry_of, once, split
 from hansard.backends.cassandra.read import ConversationView
 from hansard.backends.cassandra.rows import Head
@@ -135,7 +134,10 @@ class IndexSearch:
         total = 0
         for first in range(0, len(listed), _AT_ONCE):
             some = listed[first : first + _AT_ONCE]
-            for head, behind in await asyncio.gather(*(indexer.tail(tenant, *each) for each in some)):
+            heads = await read.load_many(self.link, tenant, [id for _, id in some])
+            for owner, id in some:
+                head = heads.get(id)
+                behind = await indexer.behind(tenant, owner, id, head)
                 if head is None or not behind:
                     continue
                 tails.append(head)
@@ -242,7 +244,7 @@ class IndexSearch:
         if self._is_everywhere:
             return await self._ask_everywhere(term, period, words=words)
         months = [each for each in self._months if period == EVER or index.period_of(each) == period]
-        found = await asyncio.gather(*(self._ask_month(each, term, words=words) for each in months))
+        found = await some_at_once(self._ask_month(each, term, words=words) for each in months)
         return [entry_from(row) for each in found for row in each]
 
     async def _ask_everywhere(self, term: str, period: Period, *, words: bool) -> list[IndexEntry]:
@@ -325,7 +327,7 @@ class IndexSearch:
             row = await view.at(entry.segment, entry.seq)
             return Match(view.state.conversation, (await view.messages_of([row]))[0]) if row is not None else None
 
-        return await asyncio.gather(*map(one, entries))
+        return await some_at_once(map(one, entries))
 
 
 def _really_matching(entries: Sequence[IndexEntry], query: Query, phrase: Phrase) -> list[IndexEntry]:

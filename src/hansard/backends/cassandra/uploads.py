@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from hansard.backends.cassandra.connection import Link
+from hansard.backends.cassandra.connection import Link, some_at_once
 from hansard.backends.shared import documents
 from hansard.errors import Corrupt
 
@@ -18,6 +17,7 @@ LARGE = 64 * 1024
 MOST = 1024 * 1024
 """Bytes of bodies in one batch: what is beyond is uploaded. Servers refuse requests of a few megabytes."""
 _AT_ONCE = 8
+"""Each may be large."""
 LINGER = 86_400 * 1_000_000
 """Microseconds after which no writer is still busy with what it has put."""
 
@@ -37,13 +37,8 @@ def new_name() -> str:
 
 async def put(link: Link, upload: str, data: bytes) -> None:
     chunks = range(0, max(1, len(data)), CHUNK)
-    for first in range(0, len(chunks), _AT_ONCE):
-        await asyncio.gather(
-            *(
-                link.put("put_chunk", link.prefix, upload, at // CHUNK, data[at : at + CHUNK])
-                for at in chunks[first : first + _AT_ONCE]
-            )
-        )
+    puts = (link.put("put_chunk", link.prefix, upload, at // CHUNK, data[at : at + CHUNK]) for at in chunks)
+    await some_at_once(puts, _AT_ONCE)
 
 
 async def put_place(link: Link, upload: str, place: UploadPlace) -> None:
@@ -58,9 +53,7 @@ async def get_place(link: Link, upload: str) -> UploadPlace | None:
 
 
 async def put_many(link: Link, values: Mapping[str, bytes]) -> None:
-    names = list(values)
-    for first in range(0, len(names), _AT_ONCE):
-        await asyncio.gather(*(put(link, name, values[name]) for name in names[first : first + _AT_ONCE]))
+    await some_at_once((put(link, name, data) for name, data in values.items()), _AT_ONCE)
 
 
 async def get(link: Link, upload: str) -> bytes | None:
@@ -69,16 +62,15 @@ async def get(link: Link, upload: str) -> bytes | None:
 
 
 async def get_many(link: Link, uploads: Sequence[str]) -> dict[str, bytes]:
-    """A few at once: each may be large."""
-    found: dict[str, bytes] = {}
-    for first in range(0, len(uploads), _AT_ONCE):
-        names = uploads[first : first + _AT_ONCE]
-        answers = await asyncio.gather(*(get(link, name) for name in names))
-        for name, data in zip(names, answers, strict=True):
-            if data is None:
-                raise Corrupt(f"the bytes of upload {name} are missing", where=name)
-            found[name] = data
-    return found
+    answers = await some_at_once((_get(link, name) for name in uploads), _AT_ONCE)
+    return dict(zip(uploads, answers, strict=True))
+
+
+async def _get(link: Link, upload: str) -> bytes:
+    data = await get(link, upload)
+    if data is None:
+        raise Corrupt(f"the bytes of upload {upload} are missing", where=upload)
+    return data
 
 
 async def delete(link: Link, upload: str) -> None:
