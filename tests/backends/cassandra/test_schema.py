@@ -10,7 +10,7 @@ from tests.servers import cassandra
 
 import hansard
 from hansard import FormatMismatch, Unavailable, ValidationError
-from hansard.backends.cassandra import CassandraBackend, schema
+from hansard.backends.cassandra import CassandraBackend
 from hansard.backends.cassandra.options import options_of
 from hansard.urls import Url
 
@@ -60,22 +60,6 @@ def test_one_host_wrong() -> None:
             assert [each.text for each in await store.get_messages("c")] == ["one"]
 
     asyncio.run(run())
-
-
-def test_a_store_of_a_newer_version_is_refused() -> None:
-    (known, *_) = schema.migrations()
-    with pytest.raises(FormatMismatch, match="newer version"):
-        schema.pending("here", {known.name: known.checksum, "9999_future": "x"})
-
-
-def test_a_migration_that_was_changed_is_refused() -> None:
-    (known, *_) = schema.migrations()
-    with pytest.raises(FormatMismatch, match="not the one"):
-        schema.pending("here", {known.name: "another"})
-
-
-def test_what_is_lacking() -> None:
-    assert [migration.name for migration in schema.pending("here", {})] == [each.name for each in schema.migrations()]
 
 
 def test_several_make_one_keyspace_at_once() -> None:

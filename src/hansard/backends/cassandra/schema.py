@@ -14,6 +14,7 @@ from importlib.resources import files
 from msgspec import Struct
 
 from hansard.backends.cassandra.connection import Link, Row
+from hansard.backends.shared.migrations import lacking
 from hansard.contract.backend import Durability
 from hansard.errors import Denied, FormatMismatch, TimedOut, Unavailable
 
@@ -59,13 +60,14 @@ async def prepare(link: Link, *, upgrade: bool) -> Durability:
     durability = await _look(link)
     keyspace = link.options.keyspace
     done = await _ledger(link)
-    lacking = migrations() if done is None else pending(link.where, done)
-    if lacking:
+    known = migrations()
+    missing = known if done is None else lacking(link.where, known, done)
+    if missing:
         if done and not upgrade:
             raise FormatMismatch(
-                f"{link.where} was written by an older version and lacks {lacking[0].name!r}: run `hansard upgrade`",
+                f"{link.where} was written by an older version and lacks {missing[0].name!r}: run `hansard upgrade`",
                 found=max(done),
-                wanted=lacking[-1].name,
+                wanted=missing[-1].name,
             )
         await _make_keyspace(link)
         await link.execute(_LEDGER.format(keyspace, uuid.uuid5(uuid.NAMESPACE_OID, keyspace)))
@@ -137,22 +139,6 @@ async def _execute(link: Link, cql: str, arguments: Sequence[str] = ()) -> list[
             await asyncio.sleep(0.1)
 
 
-def pending(where: str, done: dict[str, str], known: Sequence[Migration] | None = None) -> list[Migration]:
-    """What a store lacks. One that has had more than we know is refused."""
-    known = migrations() if known is None else known
-    newer = sorted(done.keys() - {migration.name for migration in known})
-    if newer:
-        raise FormatMismatch(
-            f"{where} was written by a newer version of Hansard ({newer[-1]!r}): install that version",
-            found=newer[-1],
-            wanted=known[-1].name,
-        )
-    for migration in known:
-        if done.get(migration.name, migration.checksum) != migration.checksum:
-            raise FormatMismatch(f"{where}: migration {migration.name!r} is not the one that this version has")
-    return [migration for migration in known if migration.name not in done]
-
-
 async def _migrate(link: Link) -> None:
     """One process after another: changes of the schema at the same time can leave a table twice."""
     table = f"{link.options.keyspace}.migrations"
@@ -170,7 +156,7 @@ async def _migrate(link: Link) -> None:
     else:
         raise TimedOut(f"{link.where} is being migrated by another process, for more than {_PATIENCE} seconds")
     try:
-        for migration in pending(link.where, await _ledger(link) or {}):
+        for migration in lacking(link.where, migrations(), await _ledger(link) or {}):
             await _run(link, migration)
     finally:
         await link.execute(f"DELETE FROM {table} WHERE name = %s IF checksum = %s", (_LOCK, token))

@@ -19,8 +19,9 @@ from hansard.analysis import VERSION
 from hansard.backends.postgres.connection import PostgresConnection
 from hansard.backends.postgres.options import PostgresOptions
 from hansard.backends.postgres.queries import in_schema, quoted
+from hansard.backends.shared.migrations import lacking
 from hansard.contract.backend import Durability
-from hansard.errors import Corrupt, FormatMismatch, ValidationError
+from hansard.errors import FormatMismatch, ValidationError
 
 OLDEST = 14
 """The oldest PostgreSQL that is tested and still supported upstream."""
@@ -109,16 +110,16 @@ def check_server(major: int, encoding: str, where: str) -> None:
 async def _apply(connection: Any, options: PostgresOptions, *, upgrade: bool) -> None:
     known = migrations()
     done = await _ledger(connection, options)
-    if done is not None and pending(options.where, known, done) == []:
+    if done is not None and not _lacking(options.where, known, done):
         return
     async with connection.transaction():
         await _lock(connection)
         # Another process may have been first.
         done = await _ledger(connection, options)
-        lacking = known if done is None else pending(options.where, known, done)
-        if lacking and done is not None and not upgrade:
+        missing = known if done is None else _lacking(options.where, known, done)
+        if missing and done is not None and not upgrade:
             raise FormatMismatch(
-                f"{options.where} was written by an older version and lacks {lacking[0].name!r}: run `hansard upgrade`",
+                f"{options.where} was written by an older version and lacks {missing[0].name!r}: run `hansard upgrade`",
                 found=max(done, default="nothing"),
                 wanted=known[-1].name,
             )
@@ -126,7 +127,7 @@ async def _apply(connection: Any, options: PostgresOptions, *, upgrade: bool) ->
             await _create(connection, options)
         # A migration concerns all tenants: behind the second wall it would see none of them.
         await connection.execute("SET LOCAL hansard_wall.open = 'on'")
-        for migration in lacking:
+        for migration in missing:
             await _apply_one(connection, options, migration)
         # A new index is empty: our version of the analysis will fill it.
         fresh = "UPDATE hansard.search_state SET version = $1, filling = $1 WHERE version = 0 AND filling = 0"
@@ -151,20 +152,11 @@ async def _ledger(connection: Any, options: PostgresOptions) -> dict[str, tuple[
     return {row[0]: (row[1], row[2]) for row in found}
 
 
-def pending(where: str, known: list[PostgresMigration], done: dict[str, tuple[str, bool]]) -> list[PostgresMigration]:
-    """Returns the missing migrations. Refuses a store with unknown ones, unless those are additive."""
+def _lacking(where: str, known: list[PostgresMigration], done: dict[str, tuple[str, bool]]) -> list[PostgresMigration]:
+    """Unknown migrations that are additive do not count."""
     names = {migration.name for migration in known}
-    newer = sorted(name for name, (_, is_additive) in done.items() if name not in names and not is_additive)
-    if newer:
-        raise FormatMismatch(
-            f"{where} was written by a newer version of Hansard ({newer[-1]!r}): install that version",
-            found=newer[-1],
-            wanted=known[-1].name,
-        )
-    for migration in known:
-        if migration.name in done and done[migration.name][0] != migration.checksum:
-            raise Corrupt(f"the schema {migration.name!r} of {where} has another checksum than expected", where=where)
-    return [migration for migration in known if migration.name not in done]
+    counted = {name: checksum for name, (checksum, is_additive) in done.items() if name in names or not is_additive}
+    return lacking(where, known, counted)
 
 
 async def _create(connection: Any, options: PostgresOptions) -> None:

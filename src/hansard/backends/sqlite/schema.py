@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from hansard.backends.shared.migrations import lacking
 from hansard.backends.sqlite.errors import map_errors
 from hansard.errors import Corrupt, Denied, FormatMismatch, ValidationError
 
@@ -132,18 +133,18 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 
 
 def _apply(connection: sqlite3.Connection, path: Path, *, upgrade: bool) -> None:
-    known = migrations()
+    known, where = migrations(), repr(str(path))
     done = _ledger(connection)
-    if done is not None and _pending(path, known, done) == []:
+    if done is not None and not lacking(where, known, done):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have been first.
         done = _ledger(connection)
-        pending = known if done is None else _pending(path, known, done)
+        pending = known if done is None else lacking(where, known, done)
         if pending and done is not None and not upgrade:
             raise FormatMismatch(
-                f"{str(path)!r} was written by an older version and lacks {pending[0].name!r}: run `hansard upgrade`",
+                f"{where} was written by an older version and lacks {pending[0].name!r}: run `hansard upgrade`",
                 found=max(done, default="nothing"),
                 wanted=known[-1].name,
             )
@@ -163,22 +164,6 @@ def _ledger(connection: sqlite3.Connection) -> dict[str, str] | None:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone():
         return None
     return dict(connection.execute("SELECT name, checksum FROM migrations"))
-
-
-def _pending(path: Path, known: list[SqliteMigration], done: dict[str, str]) -> list[SqliteMigration]:
-    names = {migration.name for migration in known}
-    if newer := sorted(set(done) - names):
-        raise FormatMismatch(
-            f"{str(path)!r} was written by a newer version of Hansard ({newer[-1]!r}): install that version",
-            found=newer[-1],
-            wanted=known[-1].name,
-        )
-    for migration in known:
-        if done.get(migration.name, migration.checksum) != migration.checksum:
-            raise Corrupt(
-                f"the schema {migration.name!r} of {str(path)!r} has another checksum than expected", where=str(path)
-            )
-    return [migration for migration in known if migration.name not in done]
 
 
 def _run(connection: sqlite3.Connection, migration: SqliteMigration) -> None:
