@@ -67,7 +67,7 @@ class Change:
         else:
             self._n, self._recent = rows.following(before)
             follows = WriteEffects(name[0], to_micros(context.now))
-            self.write = Write(name, base, Head(self._n), follows, {}, None, None, None, set(), {}, {}, [])
+            self.write = Write(name, base, Head(self._n), follows)
         self._follows = self.write.follows
         self._era = before.era if before else 1
         self._overlaid = before is not None and before.overlaid

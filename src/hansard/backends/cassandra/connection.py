@@ -45,7 +45,7 @@ class Session:
         self.users = 0
         self.pid = os.getpid()
         self._lock = threading.Lock()
-        self._prepared: dict[str, PreparedStatement] = {}
+        self.prepared: dict[str, PreparedStatement] = {}
         profile = ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(options.datacenter or "")),
             consistency_level=ConsistencyLevel.LOCAL_QUORUM,
@@ -69,14 +69,10 @@ class Session:
 
     def prepare(self, name: str) -> PreparedStatement:
         with self._lock:
-            found = self._prepared.get(name)
+            found = self.prepared.get(name)
             if found is None:
-                found = self._prepared[name] = self.driver.prepare(in_keyspace(QUERIES[name], self.options.keyspace))
+                found = self.prepared[name] = self.driver.prepare(in_keyspace(QUERIES[name], self.options.keyspace))
             return found
-
-    @property
-    def prepared(self) -> dict[str, PreparedStatement]:
-        return self._prepared
 
 
 _sessions: dict[CassandraOptions, Session] = {}

@@ -148,7 +148,7 @@ def _expiry(head: Head | None) -> int | None:
 
 
 def day_of(micros: int) -> str:
-    return rows.day_of(from_micros(micros))
+    return from_micros(micros).date().isoformat()
 
 
 def is_in_list(head: Head, name: str) -> bool:

@@ -129,7 +129,8 @@ class Lifecycle(TenantMaintenance):
         for tenant in await self.tenants():
             await self.settle(tenant)
         swept = Swept(receipt=Receipt(at=context.now))
-        now, today = to_micros(context.now), rows.day_of(context.now)
+        now = to_micros(context.now)
+        today = effects.day_of(now)
         left = limit
         for day in await self.catalog.names("due", ""):
             if day > today:

@@ -187,10 +187,7 @@ class ConversationView:
     async def find(self, ids: Sequence[str]) -> list[CassandraMessage]:
         """Those of these messages that are there."""
         wanted = list(dict.fromkeys(ids))
-        found: list[connection.Row] = []
-        for first in range(0, len(wanted), _NAMES):
-            names = wanted[first : first + _NAMES]
-            found += await self.read("read_names", self.head.era, rows.ID, 0, 0, names)
+        found = await self._places(wanted)
         known = {row[4] for row in found}
         found += await self.sealed_ids([id for id in wanted if id not in known])
         places = [documents.decode(row[6], tuple[int, int], f"the place of message {row[4]!r}") for row in found]
@@ -203,10 +200,12 @@ class ConversationView:
         for id in ids if self.head.parts else ():
             buckets.setdefault(rows.id_part(id), []).append(id)
         for part, names in buckets.items():
-            for first in range(0, len(names), _NAMES):
-                some = names[first : first + _NAMES]
-                found += await self.read("read_names", self.head.era, rows.ID, 0, 0, some, part=part)
+            found += await self._places(names, part)
         return found
+
+    async def _places(self, ids: Sequence[str], part: int = 0) -> list[connection.Row]:
+        self.is_one_moment = False
+        return await _named(self._link, self.name, part, self.head.era, rows.ID, ids)
 
     async def at(self, segment: int, seq: int, *, serial: bool = False) -> CassandraMessage | None:
         place = (self.head.era, rows.MESSAGE, segment, seq - 1, seq, 1)
@@ -324,9 +323,12 @@ def _body(row: CassandraMessage, bodies: dict[str, bytes], id: str) -> str:
 
 
 async def tombstones(link: Link, name: Name, digests: Sequence[str]) -> dict[str, datetime]:
-    found: dict[str, datetime] = {}
-    for first in range(0, len(digests), _NAMES):
-        wanted = list(dict.fromkeys(digests[first : first + _NAMES]))
-        for row in await link.read("read_names", *name, 0, rows.BESIDE, rows.TOMBSTONE, 0, 0, wanted):
-            found[row[4]] = from_micros(documents.decode(row[6], int, "a tombstone"))
-    return found
+    found = await _named(link, name, 0, rows.BESIDE, rows.TOMBSTONE, list(dict.fromkeys(digests)))
+    return {row[4]: from_micros(documents.decode(row[6], int, "a tombstone")) for row in found}
+
+
+async def _named(link: Link, name: Name, part: int, era: int, kind: int, names: Sequence[str]) -> list[connection.Row]:
+    """The rows of a kind with these names."""
+    pieces = (names[first : first + _NAMES] for first in range(0, len(names), _NAMES))
+    found = await some_at_once(link.read("read_names", *name, part, era, kind, 0, 0, piece) for piece in pieces)
+    return [row for each in found for row in each]

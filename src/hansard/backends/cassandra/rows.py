@@ -27,7 +27,6 @@ from __future__ import annotations
 import secrets
 import time
 import zlib
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -342,7 +341,3 @@ def slot_of(micros: int) -> int:
 def exact_name(micros: int, id: str) -> str:
     """The name of an entry with the exact time. Names of one slot are in the order of time and id."""
     return f"\0{micros % SLOT:0{EXACT_DIGITS}}{id}"
-
-
-def day_of(time: datetime) -> str:
-    return time.date().isoformat()
