@@ -112,7 +112,11 @@ class GrownStore:
 
 
 async def grown(place: Place, messages: int) -> GrownStore:
-    """Builds a store of that size, with its index. Continues with one that was kept."""
+    """Builds a store of that size, with its index. Continues with one that was kept.
+
+    It is opened again afterwards: a process remembers the conversations that it has written last, which would be all of
+    a small store and few of a large one.
+    """
     made = GrownStore(messages, place.url(messages), await connect(place.url(messages)), place)
     for first in range(await _filled(made), made.conversations, _TASKS):
         numbers = range(first, min(first + _TASKS, made.conversations))
@@ -120,6 +124,8 @@ async def grown(place: Place, messages: int) -> GrownStore:
     await made.store.records.put(*_IS_FILLED, True)
     await made.index()
     await place.tidy(messages)
+    await made.store.close()
+    made.store = await connect(made.url)
     return made
 
 
