@@ -85,9 +85,10 @@ def test_an_older_store_is_upgraded_and_continues() -> None:
         async with hansard.Store(backend) as store:
             await store.append_message("old", "user", "one")
             link = backend.storage.link
-            for name in ("0004_exact_entries", "0005_leaving_names"):
+            for name in ("0004_exact_entries", "0005_leaving_names", "0006_unindexed_tombstones"):
                 await link.execute(f"DELETE FROM {link.options.keyspace}.migrations WHERE name = %s IF EXISTS", (name,))
             await link.execute(f"ALTER TABLE {link.options.keyspace}.catalog DROP leaving")
+            await link.execute(f"ALTER TABLE {link.options.keyspace}.unindexed WITH gc_grace_seconds = 3600")
         with pytest.raises(FormatMismatch, match="hansard upgrade"):
             await _connect(url)
         backend = CassandraBackend(*options_of(Url(url)))
@@ -97,6 +98,10 @@ def test_an_older_store_is_upgraded_and_continues() -> None:
             await store.append_message("old", "user", "three")
             assert {each.id for each in (await store.list_conversations()).items} == {"old", "new"}
             assert await store.check() == []
+            table = "SELECT gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+            assert await backend.storage.link.execute(table, (backend.storage.link.options.keyspace, "unindexed")) == [
+                (0,)
+            ]
 
     asyncio.run(run())
 

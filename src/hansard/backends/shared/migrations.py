@@ -8,14 +8,14 @@ from typing import Protocol, TypeVar
 from hansard.errors import Corrupt, FormatMismatch
 
 
-class Migration(Protocol):
+class NamedMigration(Protocol):
     @property
     def name(self) -> str: ...
     @property
     def checksum(self) -> str: ...
 
 
-M = TypeVar("M", bound=Migration)
+M = TypeVar("M", bound=NamedMigration)
 
 
 def lacking(where: str, known: Sequence[M], done: Mapping[str, str]) -> list[M]:
