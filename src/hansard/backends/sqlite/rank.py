@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
+from operator import index as integer
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from hansard.analysis.formula import Posting
 from hansard.backends.shared.full_text import clause_expression, expression
 from hansard.backends.shared.vocabulary import with_pieces
 from hansard.backends.sqlite import index, rows, search
+from hansard.backends.sqlite.errors import decodes
 from hansard.backends.sqlite.queries import QUERIES
 from hansard.backends.sqlite.read_cache import ReadConnection
 from hansard.backends.sqlite.rows import Row, pack, unpack
@@ -118,15 +120,16 @@ class SqlitePostings:
             positions |= found
         return positions
 
+    @decodes
     def _positions(self, keys: Collection[int]) -> dict[int, Position]:
         if len(keys) > _FEW:
             many = self._rows(keys, QUERIES["positions_by_key"])
-            return {key: (row[1], row[0] & rows.SEQ_MASK, row[2]) for key, row in many}
+            return {key: (integer(row[1]), row[0] & rows.SEQ_MASK, row[2]) for key, row in many}
         read = dict(self._rows(keys))
         self._read.update(read)
         homes = self._connection.homes_of({row[0] >> rows.SEQ_BITS for row in read.values()})
         return {
-            key: (row[5], row[0] & rows.SEQ_MASK, homes[row[0] >> rows.SEQ_BITS].conversation.id)
+            key: (integer(row[5]), row[0] & rows.SEQ_MASK, homes[row[0] >> rows.SEQ_BITS].conversation.id)
             for key, row in read.items()
         }
 
@@ -145,7 +148,8 @@ class SqlitePostings:
     # The index
 
     def _indexed(self, clause: Clause) -> Iterator[Posting]:
-        joined = _ENTRIES + (_MESSAGES if self._is_filtered else "")
+        # Joined among branches, too: the index of a damaged file may list messages that are not there.
+        joined = _ENTRIES + (_MESSAGES if self._is_filtered or not self._is_plain else "")
         sql, values = self._select(joined, clause)
         if self._is_plain:
             # One row of everything: a row for each takes longer, and takes turns with the event loop.
