@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
+import secrets
 import time
 from collections.abc import AsyncIterator
 from copy import copy
@@ -21,8 +21,8 @@ from hansard.store import Store
 Q = TypeVar("Q")
 B = TypeVar("B")
 
-_PROCESS = f"{random.getrandbits(32):08x}"
-_numbers = itertools.count(random.getrandbits(30))
+_PROCESS = secrets.token_hex(4)
+_numbers = itertools.count(secrets.randbits(30))
 _STREAM_BYTES = 64 * 1024
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),

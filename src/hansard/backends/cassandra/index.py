@@ -41,6 +41,8 @@ _AT_ONCE = 4
 _PATIENCE = 10.0
 """Seconds for which a conversation is indexed that others keep changing."""
 _SECOND = 1_000_000
+# Not the global generator, which is the application's: it may be seeded alike in all processes.
+_random = random.SystemRandom()
 
 
 # Rows
@@ -182,7 +184,7 @@ class Indexer:
                 return done
             again = again and not count
             # Others are writing: not all at the same time again.
-            await asyncio.sleep(random.random() * 0.05)
+            await asyncio.sleep(_random.random() * 0.05)
         raise TimedOut(f"others kept changing conversation {name[1]!r} while it was indexed", outcome="unknown")
 
     async def _pieces(self, name: Name, head: Head | None, target: int) -> tuple[int, bool]:

@@ -41,6 +41,8 @@ _log = logging.getLogger("hansard")
 _HOPEFUL = 2000
 """Ids up to which a batch checks each."""
 _LARGEST = 30_000
+# Not the global generator, which is the application's: it may be seeded alike in all processes.
+_random = random.SystemRandom()
 """Rows of a batch: the protocol numbers its statements with 16 bits."""
 
 
@@ -76,7 +78,7 @@ class WriteRunner:
             if tries > 1:
                 # Writers in other processes: not all at the same time again.
                 turn.leave()
-                await asyncio.sleep(random.random() * min(0.5, 0.01 * 2**tries))
+                await asyncio.sleep(_random.random() * min(0.5, 0.01 * 2**tries))
             tries += 1
             await turn.take()
             head = None if certain else queue.foreseen or self.heads.get(name)

@@ -29,6 +29,8 @@ from hansard.model import NOT_YET, Problem, Stats
 
 _ATTEMPTS = 3
 _PAUSE = 0.1
+# Not the global generator, which is the application's: it may be seeded alike in all processes.
+_random = random.SystemRandom()
 _MARGIN = 10.0
 _JSON = {"Content-Type": "application/json"}
 _CHECKED = msgspec.json.Decoder(wire.CheckLine)
@@ -119,7 +121,7 @@ class HttpBackend:
                 if attempt == _ATTEMPTS or not _may_repeat(name, error):
                     raise
                 call = _repeated(call)
-                await asyncio.sleep(_PAUSE * attempt * random.uniform(0.5, 1.5))
+                await asyncio.sleep(_PAUSE * attempt * _random.uniform(0.5, 1.5))
                 continue
             if answer.status_code != 200:
                 raise error_of(answer, writes=writes)

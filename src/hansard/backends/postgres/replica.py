@@ -58,6 +58,6 @@ class Reader:
 
 def _engine(options: PostgresOptions, *, walled: bool) -> PostgresEngine:
     """Each process asks the replicas in an order of its own, so that all of them get work."""
-    dsns = random.sample(options.replica_dsns, len(options.replica_dsns))
+    dsns = random.SystemRandom().sample(options.replica_dsns, len(options.replica_dsns))
     own = structs.replace(options, dsns=tuple(dsns), where=f"a replica of {options.where}", needs_primary=False)
     return PostgresEngine(own, walled=walled)

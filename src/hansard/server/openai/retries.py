@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _WINDOW = timedelta(minutes=10)
 _LENGTH = 16
 _PAUSE = 0.01
+# Not the global generator, which is the application's: it may be seeded alike in all processes.
+_random = random.SystemRandom()
 
 
 class Retries:
@@ -57,7 +59,7 @@ class Retries:
 
 async def back_off(attempt: int) -> None:
     """Sleeps a random time before the next attempt, so that competing processes do not stay in lockstep."""
-    await asyncio.sleep(random.random() * _PAUSE * attempt)
+    await asyncio.sleep(_random.random() * _PAUSE * attempt)
 
 
 def fingerprint_of(request: WireRequest, conversation_id: str) -> str:
