@@ -58,12 +58,14 @@ class Steps:
 
 
 def fill(store: hansard.sync.Store, users: int) -> None:
-    """Stores as much of every user: conversations, messages in those of another, and usage."""
+    """Stores as much of every user: conversations, messages in those of another, usage, another tenant's branch."""
     for number in range(users * OWN):
         user, guest = f"u{number % users}", f"u{(number + 1) % users}"
         said = [Message("assistant", f"the river of {number}", usage=Usage(5, 5, model="m"))]
         said += [Message("user", f"and {guest} says {n}", participant=Participant("user", guest)) for n in range(5)]
         store.append(f"c{number}", said, user_id=user)
+        store.tenant("forks").append_message(f"c{number}", "user", "of another tenant")
+        store.tenant("forks").branch(f"c{number}")
     store.append_message("rare", "user", "zanzibar")
     store.search("zanzibar")
 

@@ -727,3 +727,25 @@ def test_a_tenant_leaves_nothing_behind(tmp_path: Path) -> None:
         assert len(opened.search("word")) == 1
         assert opened.check() == []
     assert b"xyzzy" not in path.read_bytes()
+
+
+def test_a_search_sees_branches_that_come_and_go_after_the_last_one(tmp_path: Path) -> None:
+    def found() -> list[str]:
+        return sorted(hit.message.content for hit in opened.search("word", order="relevance"))
+
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db") as opened:
+        first = opened.append_message("c", "user", "word one")
+        opened.append_message("c", "user", "word two")
+        assert found() == ["word one", "word two"]
+        opened.branch("c", at=first, branch_id="other", activate=True)
+        opened.append_message("c", "user", "word three")
+        assert found() == ["word one", "word three"]
+        opened.switch_branch("c", "main")
+        assert found() == ["word one", "word two"]
+        opened.delete_branch("c", "other")
+        assert found() == ["word one", "word two"]
+        opened.append_message("d", "user", "word four")
+        opened.branch("d", empty=True, branch_id="other", activate=True)
+        assert found() == ["word one", "word two"]
+        opened.tenant("another").append_message("c", "user", "word five")
+        assert found() == ["word one", "word two"]

@@ -443,12 +443,23 @@ CROSS JOIN messages m ON m.key = e.message GROUP BY j.key;
 -- Deletes all entries.
 DELETE FROM search_entries;
 
--- has_odd_conversations --
--- Whether a tenant has conversations of which not every message is searched: those with branches, and those that expire.
-SELECT EXISTS (SELECT 1 FROM conversations WHERE tenant = t AND expires_at IS NOT NULL) OR EXISTS (
-    SELECT 1 FROM branches b CROSS JOIN conversations c ON c.pk = b.conversation
-    WHERE (b.count IS NOT NULL OR b.path IS NOT NULL) AND c.tenant = t
-) FROM (SELECT ? AS t);
+-- has_expiring_conversations --
+-- Whether a tenant has conversations that expire.
+SELECT EXISTS (SELECT 1 FROM conversations WHERE tenant = ? AND expires_at IS NOT NULL);
+
+-- find_fork --
+-- The segment of a branch of a tenant whose conversation has several.
+SELECT b.line FROM branches b INDEXED BY branches_forked CROSS JOIN conversations c ON c.pk = b.conversation
+WHERE (b.count IS NOT NULL OR b.path IS NOT NULL) AND c.tenant = ? LIMIT 1;
+
+-- find_newer_fork --
+-- The same among the segments above a number, which takes as long as there are such.
+SELECT b.line FROM branches b CROSS JOIN conversations c ON c.pk = b.conversation
+WHERE b.line > ? AND (b.count IS NOT NULL OR b.path IS NOT NULL) AND c.tenant = ? LIMIT 1;
+
+-- is_fork --
+-- Whether a segment is still that of such a branch.
+SELECT EXISTS (SELECT 1 FROM branches WHERE line = ? AND (count IS NOT NULL OR path IS NOT NULL));
 
 -- positions_by_key --
 -- The positions of messages in results, by a JSON list of keys.

@@ -35,6 +35,15 @@ class ConversationBranch(Struct, frozen=True, gc=False):
     branch: StoredBranch
 
 
+class _Forks(Struct, frozen=True, gc=False):
+    """What is known of a tenant's branches."""
+
+    looked_to: int
+    """The last segment that had been assigned."""
+    fork: int | None
+    """The segment of a branch whose conversation has several."""
+
+
 class ReadConnection(sqlite3.Connection):
     """A reading connection, with its cache."""
 
@@ -48,6 +57,8 @@ class ReadConnection(sqlite3.Connection):
         self._places: dict[tuple[str, str], tuple[int, int] | None] = {}
         self._homes: dict[int, ConversationBranch] = {}
         self._odd: dict[str, bool] = {}
+        self._forks: dict[str, _Forks] = {}
+        """Kept when others commit: a search must not read the branches of all tenants after each write."""
         self.active: set[int] = set()
         """Of the cached segments, those of an active branch whose conversation never expires."""
         self._rare: set[tuple[int, str]] = set()
@@ -87,9 +98,26 @@ class ReadConnection(sqlite3.Connection):
     def has_odd(self, tenant: str) -> bool:
         """Returns whether not every entry of a tenant is searched: some have branches, or expire."""
         if tenant not in self._odd:
-            found = self.execute(QUERIES["has_odd_conversations"], (tenant,)).fetchone()
-            _room(self._odd)[tenant] = bool(found[0])
+            expires = self.execute(QUERIES["has_expiring_conversations"], (tenant,)).fetchone()[0]
+            _room(self._odd)[tenant] = bool(expires) or self._has_forks(tenant)
         return self._odd[tenant]
+
+    def _has_forks(self, tenant: str) -> bool:
+        """Returns whether a conversation of a tenant has several branches.
+
+        Segments are never reused, and a conversation gets its second branch with a new one. So where there was none,
+        only newer segments are read.
+        """
+        known = self._forks.get(tenant)
+        if known is None or known.fork is not None:
+            if known is not None and self.execute(QUERIES["is_fork"], (known.fork,)).fetchone()[0]:
+                return True
+            found = self.execute(QUERIES["find_fork"], (tenant,)).fetchone()
+        else:
+            found = self.execute(QUERIES["find_newer_fork"], (known.looked_to, tenant)).fetchone()
+        looked_to = self.execute(QUERIES["last_segment"]).fetchone()[0]
+        _room(self._forks)[tenant] = _Forks(looked_to, found[0] if found else None)
+        return found is not None
 
     def place_of(self, tenant: str, id: str) -> tuple[int, int] | None:
         """Returns the pk of a conversation, and the segment of its active branch."""
