@@ -29,6 +29,8 @@ CALLS: dict[str, Callable[[hansard.sync.Store], object]] = {
     "search by relevance after a write": lambda store: store.search("zanzibar", order="relevance"),
     "tenants": lambda store: store.admin.tenants(),
     "statistics of another tenant": lambda store: store.tenant("acme").stats(),
+    "usage of a user": lambda store: store.user("u1").usage(),
+    "deletion of another tenant": lambda store: store.admin.delete_tenant("acme"),
     "erase of a user": lambda store: store.erase_user("u1"),
 }
 

@@ -460,8 +460,21 @@ ON CONFLICT (tenant, day, user_id, agent_id, model) DO UPDATE SET messages = u.m
 SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost
 FROM hansard.usage WHERE tenant = $1 AND day >= $2 AND day < $3 ORDER BY day, user_id, agent_id, model;
 
+-- find_usage_of --
+-- The same of a user. Looks for them on each day that has any, because the key begins with the day.
+WITH RECURSIVE days AS (
+    (SELECT u.day FROM hansard.usage u WHERE u.tenant = $1 AND u.day >= $3 ORDER BY u.day LIMIT 1)
+    UNION ALL
+    SELECT (SELECT u.day FROM hansard.usage u WHERE u.tenant = $1 AND u.day > days.day ORDER BY u.day LIMIT 1)
+    FROM days WHERE days.day < $4
+)
+SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost
+FROM hansard.usage
+WHERE tenant = $1 AND day = ANY(ARRAY(SELECT days.day FROM days WHERE days.day < $4)) AND user_id = $2
+ORDER BY day, agent_id, model;
+
 -- delete_usage_of --
--- The usage rows of a user. Looks for them on each day that has any, because the key begins with the day.
+-- The usage rows of a user, found like those of find_usage_of.
 WITH RECURSIVE days AS (
     (SELECT u.day FROM hansard.usage u WHERE u.tenant = $1 ORDER BY u.day LIMIT 1)
     UNION ALL

@@ -211,9 +211,12 @@ async def erase_user_data(work: Work, context: Context, user_id: str) -> Receipt
 
 
 async def usage(link: PostgresConnection, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-    found = await link.all("find_usage", context.tenant, since or "", until or _FOREVER)
-    made = (rows.usage_of(row) for row in found)
-    return [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
+    between = (since or "", until or _FOREVER)
+    if context.user is None:
+        found = await link.all("find_usage", context.tenant, *between)
+    else:
+        found = await link.all("find_usage_of", context.tenant, context.user, *between)
+    return [row for row in map(rows.usage_of, found) if rules.counts_anything(row)]
 
 
 async def add_usage(work: Work, added: Sequence[UsageRow]) -> None:

@@ -252,8 +252,19 @@ ON CONFLICT (tenant, day, user_id, agent_id, model) DO UPDATE SET messages = mes
 SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost
 FROM usage WHERE tenant = ? AND day >= ? AND day < ? ORDER BY day, user_id, agent_id, model;
 
+-- find_usage_of --
+-- The same of a user. Looks for them on each day that has any, because the key begins with the day.
+SELECT day, user_id, agent_id, model, messages, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost
+FROM usage WHERE tenant = ? AND user_id = ? AND day IN (
+    WITH RECURSIVE days (day) AS (
+        SELECT min(day) FROM usage WHERE tenant = ? AND day >= ?
+        UNION ALL SELECT (SELECT min(u.day) FROM usage u WHERE u.tenant = ? AND u.day > days.day) FROM days WHERE day < ?
+    )
+    SELECT day FROM days WHERE day < ?
+) ORDER BY day, agent_id, model;
+
 -- delete_usage_of --
--- The usage rows of a user. Looks for them on each day that has any, because the key begins with the day.
+-- The usage rows of a user, found like those of find_usage_of.
 DELETE FROM usage WHERE tenant = ? AND user_id = ? AND day IN (
     WITH RECURSIVE days (day) AS (
         SELECT min(day) FROM usage WHERE tenant = ?
@@ -290,6 +301,10 @@ SELECT tenant FROM tenants WHERE tenant > '';
 -- conversations_of_tenant --
 -- The conversations of a tenant, a page after a pk.
 SELECT pk, tenant, id FROM conversations WHERE tenant = coalesce(?, tenant) AND pk > ? ORDER BY pk LIMIT ?;
+
+-- ids_of_tenant --
+-- The ids of a tenant's conversations.
+SELECT id FROM conversations WHERE tenant = ?;
 
 -- count_by_days --
 -- Groups of conversations: first and last day as ordinals, messages of each, and how many.

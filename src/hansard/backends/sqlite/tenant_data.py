@@ -193,9 +193,12 @@ def sweep(writer: SqliteWriter, context: Context, limit: int) -> Swept:
 
 
 def usage(connection: sqlite3.Connection, context: Context, since: str | None, until: str | None) -> list[UsageRow]:
-    found = connection.execute(QUERIES["find_usage"], (context.tenant, since or "", until or _FOREVER))
-    made = (rows.usage_of(row) for row in found)
-    return [row for row in made if rules.counts_anything(row) and context.user in (None, row.user_id)]
+    tenant, first, end = context.tenant, since or "", until or _FOREVER
+    if context.user is None:
+        found = connection.execute(QUERIES["find_usage"], (tenant, first, end))
+    else:
+        found = connection.execute(QUERIES["find_usage_of"], (tenant, context.user, tenant, first, tenant, end, end))
+    return [row for row in map(rows.usage_of, found) if rules.counts_anything(row)]
 
 
 # The whole file
@@ -242,8 +245,8 @@ def _totals(days: Sequence[Row]) -> tuple[int, int, dict[str, int]]:
 def delete_tenant(writer: SqliteWriter, context: Context) -> Receipt:
     writer.flush()
     total = Receipt(at=context.now)
-    for _, tenant, id in writer.run("conversations_of_tenant", context.tenant, 0, -1).fetchall():
-        entry = writer.load(tenant, id)
+    for (id,) in writer.run("ids_of_tenant", context.tenant).fetchall():
+        entry = writer.load(context.tenant, id)
         assert entry is not None
         total += removal.drop(writer, context, entry)
     records = writer.run("delete_tenant_records", context.tenant).rowcount

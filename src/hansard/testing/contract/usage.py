@@ -41,6 +41,16 @@ class TestUsage(Contract):
         with pytest.raises(ValidationError):
             store.usage(since="yesterday")
 
+    def test_a_view_counts_only_its_user_on_every_day(self, store: Driver) -> None:
+        for user, days in (("u", (1, 3, 5)), ("v", (2, 3, 4)), (None, (1, 5))):
+            store.append(f"of {user}", [spent(Usage(day), day) for day in days], user_id=user)
+        view = store.user("u")
+        assert [(row.user_id, row.input_tokens) for row in view.usage()] == [("u", 1), ("u", 3), ("u", 5)]
+        assert [row.input_tokens for row in view.usage(since="2026-01-02", until="2026-01-05")] == [3]
+        assert view.usage(since="2026-01-04", until="2026-01-05") == []
+        assert view.usage(since="2026-01-06") == []
+        assert store.user("w").usage() == []
+
     def test_usage_of_deleted_messages_still_counts(self, store: Driver) -> None:
         messages = store.append("c", [spent(Usage(number)) for number in (1, 2, 4, 8)], user_id="u").messages
         before = store.usage()
