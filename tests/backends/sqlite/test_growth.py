@@ -25,6 +25,8 @@ CALLS: dict[str, Callable[[hansard.sync.Store], object]] = {
     "last 50": lambda store: store.get_messages("c1", last=50),
     "list": lambda store: store.list_conversations(limit=5),
     "list of a user": lambda store: store.list_conversations(user_id="u1", limit=5),
+    "list of archived": lambda store: store.list_conversations(archived=True, limit=5),
+    "list of archived by update": lambda store: store.list_conversations(archived=True, sort="updated_at", limit=5),
     "search newest": lambda store: store.search("zanzibar", order="newest"),
     "search by relevance after a write": lambda store: store.search("zanzibar", order="relevance"),
     "tenants": lambda store: store.admin.tenants(),
@@ -69,6 +71,7 @@ def fill(store: hansard.sync.Store, users: int) -> None:
         store.tenant("forks").append_message(f"c{number}", "user", "of another tenant")
         store.tenant("forks").branch(f"c{number}")
     store.append_message("rare", "user", "zanzibar")
+    store.update_conversation("rare", archived=True)
     store.search("zanzibar")
 
 

@@ -39,6 +39,9 @@ CREATE INDEX conversations_by_agent_activity ON hansard.conversations (tenant, a
     WHERE agent_id IS NOT NULL;
 CREATE INDEX conversations_by_agent_update ON hansard.conversations (tenant, agent_id, updated_at, id)
     WHERE agent_id IS NOT NULL;
+CREATE INDEX conversations_archived ON hansard.conversations (tenant, active_at, id) WHERE archived_at IS NOT NULL;
+CREATE INDEX conversations_archived_by_update ON hansard.conversations (tenant, updated_at, id)
+    WHERE archived_at IS NOT NULL;
 CREATE INDEX conversations_by_expiry ON hansard.conversations (expires_at) WHERE expires_at IS NOT NULL;
 
 -- A branch owns a line of its conversation, never reused, and stores the flattened path of the lines that it reads

@@ -294,7 +294,7 @@ def _listing(context: Context, query: ConversationQuery) -> tuple[str, list[Any]
     sign = ("<" if query.below else "") + (">" if query.above else "")
     order = {"is_endless": bool(query.metadata), "newest_first": query.newest_first}
     sql = _listing_sql(query.sort, tuple(named), query.archived, sign, **order)
-    if query.sort == "last_message_at":
+    if query.sort == "last_message_at" or query.archived:
         return sql, filters + bounds
     if query.metadata:
         return sql, filters + filters + bounds
@@ -327,8 +327,9 @@ def _listing_sql(
 
     direction = "DESC" if newest_first else "ASC"
     end = f"{direction}, id {direction} LIMIT ? OFFSET ?"
-    if sort == "last_message_at":
-        return f"{select('active_at')} ORDER BY active_at {end}"
+    if sort == "last_message_at" or archived:
+        column = "active_at" if sort == "last_message_at" else "updated_at"
+        return f"{select(column)} ORDER BY {column} {end}"
     # Two indexes share the work, each in order; SQLite merges them lazily, and stops at the limit.
     changed = select("updated_at", "updated_at <> active_at")
     as_active = select("active_at", "updated_at = active_at", updated_at="active_at AS updated_at")

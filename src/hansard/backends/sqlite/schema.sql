@@ -38,6 +38,10 @@ CREATE INDEX conversations_by_user_update ON conversations (tenant, user_id, upd
 CREATE INDEX conversations_by_agent_update ON conversations (tenant, agent_id, updated_at, id)
     WHERE updated_at <> active_at AND agent_id IS NOT NULL;
 
+-- Few are archived, among many that are not.
+CREATE INDEX conversations_archived ON conversations (tenant, active_at, id) WHERE archived_at IS NOT NULL;
+CREATE INDEX conversations_archived_by_update ON conversations (tenant, updated_at, id) WHERE archived_at IS NOT NULL;
+
 -- What has expired, and whether a tenant has conversations that expire.
 CREATE INDEX conversations_by_expiry ON conversations (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX conversations_that_expire ON conversations (tenant) WHERE expires_at IS NOT NULL;
