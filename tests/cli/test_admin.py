@@ -222,3 +222,18 @@ def test_text_is_escaped_and_previews_are_cut_by_display_width() -> None:
         "1.5 MB",
         None,
     ]
+
+
+@pytest.mark.parametrize("option", ["--tenant", "--user"])
+@pytest.mark.parametrize("command", ["stats", "check", "purge", "keys create bot", "conversations", "append c user Hi"])
+def test_an_empty_view_is_refused(shell: Shell, option: str, command: str) -> None:
+    """A script with an unset variable must not get every tenant, nor a key of every user."""
+    fill(shell)
+    assert f"{option} is empty" in shell.fails(2, *command.split(), option, "")
+    assert not (shell.folder / "hansard-keys.json").exists()
+
+
+@pytest.mark.parametrize("days", ["1e300", "inf", "nan"])
+def test_a_key_cannot_end_beyond_the_calendar(shell: Shell, days: str) -> None:
+    assert "--days is" in shell.fails(2, "keys", "create", "bot", "--days", days)
+    assert shell("keys", "--json").json["items"] == []

@@ -80,9 +80,17 @@ def launch(
         bool, Parameter(negative="", show_default=False, help="Print JSON on stdout, and errors as JSON on stderr.")
     ] = False,
 ) -> int:
+    _refuse_empty({"--tenant": tenant, "--user": user})
     command, bound, ignored = app.parse_args(_with_stdin(tokens), exit_on_error=False, print_error=False)
     given = {name: CommandContext(url, tenant, user, json) for name in ignored}
     return command(*bound.args, **bound.kwargs, **given) or 0
+
+
+def _refuse_empty(options: dict[str, str | None]) -> None:
+    """Refuses `--user "$NAME"` with an unset variable: some commands would take it for no user, and do too much."""
+    for option, value in options.items():
+        if value == "":
+            raise ValidationError(f"{option} is empty: pass a name, or leave it out")
 
 
 def _with_stdin(tokens: Sequence[str]) -> list[str]:
