@@ -61,7 +61,10 @@ def test_usage_is_shown_by_day_and_model(shell: Shell) -> None:
     by_model = shell("usage", "--by", "model", "--json").json["items"]
     assert [(row["model"], row["messages"]) for row in by_model] == [("big", 1), ("small", 1)]
     assert "0.5000" in shell("usage").out
-    assert "must be a date" in shell.fails(2, "usage", "--since", "yesterday")
+    assert [row["model"] for row in shell("usage", "--since", "7d", "--json").json["items"]] == ["big"]
+    assert len(shell("usage", "--until", "7d", "--json").json["items"]) == 1
+    assert "an age such as 30d" in shell.fails(2, "usage", "--since", "yesterday")
+    assert "too long ago" in shell.fails(2, "usage", "--since", "999999w")
     assert shell("usage", "--since", "2999-01-01").err == "no usage\n"
 
 

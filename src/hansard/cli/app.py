@@ -7,6 +7,7 @@ as one JSON document; everything else goes to stderr. Exit codes come from the e
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.exceptions import UnusedCliTokensError
 
 from hansard import __version__
 from hansard.cli.context import CommandContext
@@ -153,9 +155,15 @@ def print_hansard_error(error: HansardError, *, as_json: bool) -> int:
 
 def print_usage_error(error: Exception, *, as_json: bool) -> int:
     """Reports an invalid command line."""
-    text = " ".join(str(error).replace(STDIN, "-").split())
+    text = _unexpected(error) if isinstance(error, UnusedCliTokensError) else str(error)
+    text = " ".join(text.replace(STDIN, "-").split())
     _print_error(ValidationError.code, text, {}, as_json=as_json)
     return ValidationError.exit_code
+
+
+def _unexpected(error: UnusedCliTokensError) -> str:
+    tokens = error.unused_tokens or []
+    return f"unexpected argument{'s' * (len(tokens) != 1)}: {shlex.join(tokens)} (see --help)"
 
 
 def print_system_error(error: OSError, *, as_json: bool) -> int:
