@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 import time
@@ -101,6 +102,15 @@ def test_head_requests_have_no_body(api: Served) -> None:
         assert (answer.status_code, answer.content) == (405 if target == "/conversations" else 404, b"")
     assert api.head(api.address + "/healthz").status_code == 200
     assert ok(api.get("/conversations"))["items"] == []
+
+
+def test_a_packed_body_is_refused(api: Served) -> None:
+    for encoding in ("gzip", "br", "GZIP"):
+        answer = api.post(
+            MESSAGES, content=gzip.compress(b'{"messages":[]}'), headers=JSON | {"Content-Encoding": encoding}
+        )
+        assert "Content-Encoding" in problem(answer, 415, "invalid")["detail"]
+    assert ok(api.post(MESSAGES, content=b'{"messages":[]}', headers=JSON | {"Content-Encoding": "identity"}))
 
 
 def test_other_media_types_are_refused(api: Served) -> None:
