@@ -172,6 +172,7 @@ def test_a_long_title_takes_one_line_above_other_pages(site: Site, visitor: Visi
     box = page.locator(".crumbs").bounding_box()
     assert box is not None
     assert box["height"] < 40
+    check(page, (360,))
 
 
 @pytest.mark.parametrize(
