@@ -58,8 +58,9 @@ help:
 
 setup: .venv/.ready
 
+# The shell becomes the server, so that stopping make stops it: a shell in between would leave it running.
 serve: .venv/.ready
-	$(if $(URL),HANSARD_URL='$(URL)' )$(BIN)/hansard serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
+	exec env $(if $(URL),HANSARD_URL='$(URL)' )$(BIN)/hansard serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
 # Types take two minutes of one core where nothing is cached, so they are checked beside the tests. What is wrong is said
 # again at the end, where it is seen.

@@ -106,6 +106,16 @@ def nested(depth: int) -> Any:
     return value
 
 
+@pytest.mark.parametrize("value", [{"k" * 10_000: {"end": math.nan}}, {"end": {1}}])
+@pytest.mark.parametrize("levels", [1, 100])
+def test_the_place_in_a_message_is_short(value: Any, levels: int) -> None:
+    for _ in range(levels):
+        value = [value]
+    with pytest.raises(ValidationError, match=r"^content\[0\].*end is .*, which JSON cannot represent$") as raised:
+        codec.snapshot(value, "content")
+    assert len(str(raised.value)) < 250
+
+
 def test_what_is_nested_too_deeply_is_refused() -> None:
     assert codec.snapshot(nested(20), "content", depth=20)[1] == nested(20)
     with pytest.raises(ValidationError, match="nested too deeply"):

@@ -128,11 +128,20 @@ def _plain(value: Any, where: str, depth: int) -> Any:
 
 def _plain_container(value: dict[Any, Any] | list[Any] | tuple[Any, ...], where: str, depth: int) -> Any:
     if not isinstance(value, dict):
-        return [_plain(item, f"{where}[{index}]", depth) for index, item in enumerate(value)]
+        return [_plain(item, _place(where, f"[{index}]"), depth) for index, item in enumerate(value)]
     for key in value:
         if not isinstance(key, str):
             raise ValidationError(f"{where} has the key {shown(key)}, a {type(key).__name__}: JSON keys are text")
-    return {check_text(key, f"a key of {where}"): _plain(item, f"{where}.{key}", depth) for key, item in value.items()}
+    return {
+        check_text(key, f"a key of {where}"): _plain(item, _place(where, f".{key}"), depth)
+        for key, item in value.items()
+    }
+
+
+def _place(where: str, step: str) -> str:
+    """Returns the path of a part, without its middle if it is long: it is the beginning of a message for people."""
+    place = where + step
+    return place if len(place) <= 160 else f"{place[:80]}…{place[-40:]}"
 
 
 def _plain_int(value: int, where: str) -> int:

@@ -22,7 +22,7 @@ from langgraph.types import Command, interrupt
 from tests.test_sync import suspending
 
 import hansard
-from hansard import Corrupt, FormatMismatch, Message, Store, Unsupported, sync
+from hansard import Corrupt, FormatMismatch, Message, Store, Unsupported, ValidationError, sync
 from hansard.adapters.langgraph import forms, records
 from hansard.adapters.langgraph.history_sync import store_messages
 from hansard.adapters.langgraph.references import SerializedValue
@@ -578,3 +578,13 @@ def test_human_messages_keep_everything() -> None:
         graph.invoke({"messages": [message]}, CONFIG)
         found = chat(store.langgraph_checkpointer).get_state(CONFIG).values["messages"][0]
         assert found == message.model_copy(update={"id": found.id})
+
+
+@pytest.mark.parametrize("thread_id", [None, ""])
+async def test_a_run_without_a_thread_is_refused(thread_id: Any) -> None:
+    """Otherwise all runs whose id was forgotten would read each other's messages."""
+    async with hansard.connect("memory://") as store:
+        graph, config = chat(store.langgraph_checkpointer), {"configurable": {"thread_id": thread_id}}
+        with pytest.raises(ValidationError, match="in the config of the run"):
+            await ask(graph, "Hello", config=config)
+        assert (await store.list_conversations()).items == []

@@ -380,3 +380,11 @@ def test_a_blocking_store_serves_it_too(backend: Callable[[], Backend]) -> None:
         model = ScriptedModel([[assistant_message("Hello")]])
         asyncio.run(Runner.run(Agent(name="a", model=model), "Hi", session=session, run_config=QUIET))
         assert [message.text for message in store.get_messages("s")] == ["Hi", "Hello"]
+
+
+@pytest.mark.parametrize("items", ["hello", ["hello"], [{"role": "user", "content": "x"}, 5], {"role": "user"}])
+async def test_what_is_no_list_of_items_is_refused(store: Store, items: Any) -> None:
+    session = store.openai_session("s")
+    with pytest.raises(ValidationError, match="items must be a list of dicts"):
+        await session.add_items(items)
+    assert await session.get_items() == []

@@ -523,3 +523,28 @@ def test_what_was_deleted_meanwhile_stays_deleted() -> None:
         assert await said(remote) == ["You said: secret", "more", "You said: more"]
 
     run(scenario)
+
+
+@pytest.mark.parametrize("model", ["gpt-5", None, object()])
+def test_what_is_no_model_is_refused_at_once(model: Any) -> None:
+    async def scenario(store: Store) -> None:
+        with pytest.raises(ValidationError, match="a chat needs a model, such as OpenAIModel"):
+            Chat(store, model, conversation_id="c")
+        assert await store.get_conversation("c") is None
+
+    run(scenario)
+
+
+def test_the_names_of_tools_are_different() -> None:
+    def weather(city: str) -> str:
+        return city
+
+    async def scenario(store: Store) -> None:
+        with pytest.raises(ValidationError, match="several tools are called weather"):
+            Chat(store, EchoModel(), tools=[weather, weather])
+        model = Scripted([Answer(content="Yes")])
+        chat = Chat(store, model, conversation_id="c", tools=[store.search_tool("c")])
+        await chat.send("Hello")
+        assert model.tools == [["conversation_search"]]
+
+    run(scenario)

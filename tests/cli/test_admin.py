@@ -61,7 +61,10 @@ def test_usage_is_shown_by_day_and_model(shell: Shell) -> None:
     by_model = shell("usage", "--by", "model", "--json").json["items"]
     assert [(row["model"], row["messages"]) for row in by_model] == [("big", 1), ("small", 1)]
     assert "0.5000" in shell("usage").out
-    assert "must be a date" in shell.fails(2, "usage", "--since", "yesterday")
+    assert [row["model"] for row in shell("usage", "--since", "7d", "--json").json["items"]] == ["big"]
+    assert len(shell("usage", "--until", "7d", "--json").json["items"]) == 1
+    assert "an age such as 30d" in shell.fails(2, "usage", "--since", "yesterday")
+    assert "too long ago" in shell.fails(2, "usage", "--since", "999999w")
     assert shell("usage", "--since", "2999-01-01").err == "no usage\n"
 
 
@@ -222,3 +225,18 @@ def test_text_is_escaped_and_previews_are_cut_by_display_width() -> None:
         "1.5 MB",
         None,
     ]
+
+
+@pytest.mark.parametrize("option", ["--tenant", "--user"])
+@pytest.mark.parametrize("command", ["stats", "check", "purge", "keys create bot", "conversations", "append c user Hi"])
+def test_an_empty_view_is_refused(shell: Shell, option: str, command: str) -> None:
+    """A script with an unset variable must not get every tenant, nor a key of every user."""
+    fill(shell)
+    assert f"{option} is empty" in shell.fails(2, *command.split(), option, "")
+    assert not (shell.folder / "hansard-keys.json").exists()
+
+
+@pytest.mark.parametrize("days", ["1e300", "inf", "nan"])
+def test_a_key_cannot_end_beyond_the_calendar(shell: Shell, days: str) -> None:
+    assert "--days is" in shell.fails(2, "keys", "create", "bot", "--days", days)
+    assert shell("keys", "--json").json["items"] == []

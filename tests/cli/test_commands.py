@@ -429,3 +429,16 @@ def test_search_by_meaning_uses_the_embedder(shell: Shell) -> None:
     assert "embedder=" in shell.fails(8, "search", "way", "--mode", "meaning")
     for wrong in ("odd", "no.such:thing", "hansard.search:Nothing"):
         assert "--embedder" in shell.fails(2, "search", "way", "--mode", "meaning", "--embedder", wrong)
+
+
+def test_an_age_beyond_the_calendar_is_refused(shell: Shell) -> None:
+    fill(shell)
+    for option in ("--since", "--until"):
+        assert f"{option} is '999999w': that is too long ago" in shell.fails(2, "search", "order", option, "999999w")
+
+
+def test_unexpected_arguments_are_named(shell: Shell) -> None:
+    fill(shell)
+    assert "unexpected argument: c2 (see --help)" in shell.fails(2, "delete", "c1", "c2", "--yes")
+    assert "unexpected arguments: x 'two words'" in shell.fails(2, "conversations", "x", "two words")
+    assert len(shell("conversations", "--json").json["items"]) == 2

@@ -256,3 +256,8 @@ def test_an_export_is_redacted_by_a_function_of_the_callers(shell: Shell) -> Non
         ValidationError.exit_code, "export", "--as", "csv", "--redact", "no:where"
     )
     assert "package.module:function" in shell.fails(ValidationError.exit_code, "export", "--as", "csv", "--redact", "x")
+
+
+def test_an_export_into_a_missing_folder_names_it(shell: Shell) -> None:
+    shell("append", "c", "user", "Hi")
+    assert shell.fails(1, "export", "-o", "missing/chats.jsonl") == "hansard: No such file or directory: missing\n"

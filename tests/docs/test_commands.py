@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from tests.docs import pages
+from tests.wait import PATIENCE, until
 
 from hansard.cli.app import app
 from hansard.cli.configuration import Options
@@ -51,6 +55,35 @@ def test_a_fresh_clone_can_make_its_environment(tmp_path: Path) -> None:
     )
     assert made.returncode == 0, made.stderr
     assert (tmp_path / ".venv/bin/python").exists()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_stopping_make_stops_the_server(tmp_path: Path) -> None:
+    """A service manager and `kill` signal only make. A server that stays would keep the port."""
+    shutil.copy(pages.ROOT / "Makefile", tmp_path)
+    program = tmp_path / ".venv" / "bin" / "hansard"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$HANSARD_URL" > url; echo $$ > pid; exec sleep 600\n', encoding="utf-8")
+    program.chmod(0o755)
+    (tmp_path / ".venv" / ".ready").touch()
+    made = subprocess.Popen(["make", "-o", ".venv/.ready", "serve", "URL=sqlite:///a b.db", "PORT=1"], cwd=tmp_path)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text("ascii").endswith("\n"))
+    server = int((tmp_path / "pid").read_text("ascii"))
+    try:
+        made.terminate()
+        made.wait(PATIENCE)
+        until(lambda: not _runs(server))
+        assert (tmp_path / "url").read_text("utf-8") == "sqlite:///a b.db\n"
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
 
 
 def test_every_path_that_contributors_are_told_of_exists() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 import time
@@ -101,6 +102,34 @@ def test_head_requests_have_no_body(api: Served) -> None:
         assert (answer.status_code, answer.content) == (405 if target == "/conversations" else 404, b"")
     assert api.head(api.address + "/healthz").status_code == 200
     assert ok(api.get("/conversations"))["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "detail"),
+    [
+        ("/conversations?limit=abc", "the parameter 'limit' is 'abc': write a whole number"),
+        ("/conversations?limit=0", "the parameter 'limit' is 0: write a whole number of at least 1"),
+        ("/conversations?archived=perhaps", "the parameter 'archived' is 'perhaps': it is one of true, false, both"),
+        ("/conversations?order=up", "the parameter 'order' is 'up': it is one of asc, desc"),
+        (MESSAGES + "?last=1.5", "the parameter 'last' is '1.5': write a whole number"),
+    ],
+)
+def test_a_wrong_parameter_is_explained(api: Served, target: str, detail: str) -> None:
+    assert problem(api.get(target), 400, "invalid")["detail"] == detail
+
+
+def test_a_wrong_role_among_parameters_lists_the_roles(api: Served) -> None:
+    found = problem(api.get(MESSAGES + "?roles=user&roles=nobody"), 400, "invalid")["detail"]
+    assert found.startswith("the parameter 'roles' is ['user', 'nobody']: it is one of user, assistant, ")
+
+
+def test_a_packed_body_is_refused(api: Served) -> None:
+    for encoding in ("gzip", "br", "GZIP"):
+        answer = api.post(
+            MESSAGES, content=gzip.compress(b'{"messages":[]}'), headers=JSON | {"Content-Encoding": encoding}
+        )
+        assert "Content-Encoding" in problem(answer, 415, "invalid")["detail"]
+    assert ok(api.post(MESSAGES, content=b'{"messages":[]}', headers=JSON | {"Content-Encoding": "identity"}))
 
 
 def test_other_media_types_are_refused(api: Served) -> None:

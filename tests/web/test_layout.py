@@ -154,3 +154,36 @@ def test_the_list_of_keys_fits_every_window(site: Site, visitor: Visitor, font: 
         assert box is not None
         assert 0 <= box["x"] <= box["x"] + box["width"] <= width
         assert page.get_by_role("dialog").evaluate("each => each.scrollWidth - each.clientWidth") <= 0, width
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_heading_is_not_broken_inside_a_word(sample: Site, visitor: Visitor, language: str) -> None:
+    page = visitor.open(sample.api.address, f"/conversations?lang={language}", viewport={"width": 360, "height": 740})
+    lines = page.locator("main h1").evaluate(
+        "each => each.clientHeight / parseFloat(getComputedStyle(each).lineHeight)"
+    )
+    assert lines == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("place", ["why", "access", "compare", "m/deep"])
+def test_a_long_title_takes_one_line_above_other_pages(site: Site, visitor: Visitor, place: str) -> None:
+    site.store.append("c", [Message("user", "x", id="deep")], title="A title of many words " * 30)
+    page = visitor.open(site.api.address, f"/c/c/{place}", viewport={"width": 360, "height": 740})
+    box = page.locator(".crumbs").bounding_box()
+    assert box is not None
+    assert box["height"] < 40
+    check(page, (360,))
+
+
+@pytest.mark.parametrize(
+    "beginnings", [[">" * level for level in range(1, 30)], ["  " * level + "-" for level in range(12)]]
+)
+def test_deep_quotes_and_lists_keep_room_for_words(site: Site, visitor: Visitor, beginnings: list[str]) -> None:
+    lines = [f"{beginning} quoted" for beginning in beginnings]
+    site.store.append("c", [Message("assistant", "\n".join(lines))])
+    page = visitor.open(site.api.address, "/c/c", viewport={"width": 320, "height": 740})
+    check(page, (320,))
+    innermost = page.get_by_text("quoted").last.bounding_box()
+    assert innermost is not None
+    assert innermost["width"] > 50
+    assert innermost["height"] < 60

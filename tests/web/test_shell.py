@@ -165,6 +165,7 @@ def test_an_empty_store_shows_how_to_begin(site: Site) -> None:
     page = site.get("/")
     assert "No conversations yet" in page
     assert "hansard demo" in page
+    assert "Write the URL of the store that this server serves" in page
     filled = page.send("sample")
     assert "Newest conversations" in filled
     assert site.store.stats().conversations > 50

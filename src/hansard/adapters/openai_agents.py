@@ -19,6 +19,7 @@ from hansard.errors import ConversationNotFound, ValidationError
 from hansard.formats import registry
 from hansard.formats.dialogue import side_of
 from hansard.model import Message, Usage
+from hansard.shown import shown
 from hansard.store import Store
 
 FORMAT = "openai.responses"
@@ -141,6 +142,8 @@ def _so_far(wrapper: RunContextWrapper[Any]) -> Usage:
 
 def role_of(item: Item) -> str:
     """Returns the role of an item: messages name theirs, outputs are a tool's, everything else is the model's."""
+    if not isinstance(item, dict):
+        raise ValidationError(f"items must be a list of dicts with 'role' or 'type', and one is {shown(item)}")
     role = item.get("role")
     if isinstance(role, str):
         return side_of(role)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import date
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -12,7 +13,7 @@ from hansard import __version__
 from hansard.cli import output
 from hansard.cli.context import Context, EmbedderName, confirm, load_embedder, require_store
 from hansard.cli.table import print_table
-from hansard.cli.values import moment
+from hansard.cli.values import instant, moment
 from hansard.errors import Corrupt, NotFound, ValidationError
 from hansard.model import Problem, Receipt, UsageRow
 from hansard.rules import add_usage
@@ -55,20 +56,25 @@ def stats(*, context: Context) -> None:
     )
 
 
+def _day(text: str | None, what: str) -> date | None:
+    """Returns the day that was written, or the one so long ago: usage is counted by days in UTC."""
+    return None if text is None else instant(text, what).date()
+
+
 _LEFT_OUT = ("REASONING", "CACHED", "MESSAGES", "OUTPUT", "INPUT", "AGENT", "USER")
 """Columns of usage that a narrow terminal does not show, the first one first."""
 
 
 def usage(
     *,
-    since: Annotated[str | None, Parameter(help="From this day on, YYYY-MM-DD.")] = None,
-    until: Annotated[str | None, Parameter(help="Before this day, YYYY-MM-DD.")] = None,
+    since: Annotated[str | None, Parameter(help="From this day on, YYYY-MM-DD; or an age, such as 30d.")] = None,
+    until: Annotated[str | None, Parameter(help="Before this day, YYYY-MM-DD; or an age.")] = None,
     by: Annotated[Grouping | None, Parameter(help="Group rows by this; by default, show every row.")] = None,
     context: Context,
 ) -> None:
     """Show tokens and cost by day, user, agent and model."""
     with context.open() as store:
-        rows = store.usage(since=since, until=until)
+        rows = store.usage(since=_day(since, "--since"), until=_day(until, "--until"))
     if by is not None:
         rows = _grouped(rows, by)
     if context.json:

@@ -7,6 +7,7 @@ as one JSON document; everything else goes to stderr. Exit codes come from the e
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.exceptions import UnusedCliTokensError
 
 from hansard import __version__
 from hansard.cli.context import CommandContext
@@ -80,9 +82,17 @@ def launch(
         bool, Parameter(negative="", show_default=False, help="Print JSON on stdout, and errors as JSON on stderr.")
     ] = False,
 ) -> int:
+    _refuse_empty({"--tenant": tenant, "--user": user})
     command, bound, ignored = app.parse_args(_with_stdin(tokens), exit_on_error=False, print_error=False)
     given = {name: CommandContext(url, tenant, user, json) for name in ignored}
     return command(*bound.args, **bound.kwargs, **given) or 0
+
+
+def _refuse_empty(options: dict[str, str | None]) -> None:
+    """Refuses `--user "$NAME"` with an unset variable: some commands would take it for no user, and do too much."""
+    for option, value in options.items():
+        if value == "":
+            raise ValidationError(f"{option} is empty: pass a name, or leave it out")
 
 
 def _with_stdin(tokens: Sequence[str]) -> list[str]:
@@ -145,9 +155,15 @@ def print_hansard_error(error: HansardError, *, as_json: bool) -> int:
 
 def print_usage_error(error: Exception, *, as_json: bool) -> int:
     """Reports an invalid command line."""
-    text = " ".join(str(error).replace(STDIN, "-").split())
+    text = _unexpected(error) if isinstance(error, UnusedCliTokensError) else str(error)
+    text = " ".join(text.replace(STDIN, "-").split())
     _print_error(ValidationError.code, text, {}, as_json=as_json)
     return ValidationError.exit_code
+
+
+def _unexpected(error: UnusedCliTokensError) -> str:
+    tokens = error.unused_tokens or []
+    return f"unexpected argument{'s' * (len(tokens) != 1)}: {shlex.join(tokens)} (see --help)"
 
 
 def print_system_error(error: OSError, *, as_json: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from hansard.analysis import searchable
 from hansard.cli import output
 from hansard.cli.context import Context, EmbedderName, load_embedder
-from hansard.cli.values import moment, pairs, visible
+from hansard.cli.values import instant, pairs, visible
 from hansard.search import Hit, Hits, Passage
 from hansard.store.search_modes import Grouping, SearchMode, SearchOrder, WordMatch
 
@@ -105,10 +105,7 @@ def search(
 
 
 def _time(text: str | None, what: str) -> datetime | None:
-    if text is None:
-        return None
-    found = moment(text, what)
-    return datetime.now(UTC) - found if isinstance(found, timedelta) else found
+    return None if text is None else instant(text, what)
 
 
 def _plain(hit: Hit) -> dict[str, Any]:

@@ -193,6 +193,13 @@ def _list(found: KeyFile | KeysInStore, context: CommandContext) -> None:
     print_table(columns, rows, numbers=("rate", "daily_bytes"), shorten="name", leave_out=leave_out)
 
 
+def _days_from_now(days: float) -> datetime:
+    try:
+        return datetime.now(UTC) + timedelta(days=days)
+    except (OverflowError, ValueError) as error:
+        raise ValidationError(f"--days is {days}: a key cannot end then") from error
+
+
 def _create(
     found: KeyFile | KeysInStore,
     name: str,
@@ -216,7 +223,7 @@ def _create(
         user=context.user,
         rate=rate,
         daily_bytes=daily_bytes,
-        expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
+        expires_at=None if days is None else _days_from_now(days),
     )
     if context.json:
         output.print_json({"key": token, **_shown(key)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -138,6 +139,8 @@ def _output_file(path: Path | None, force: bool) -> Iterator[IO[bytes]]:
         return
     if path.exists() and not force:
         raise Conflict(f"{path} exists already: choose another name, or pass --force to replace it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:

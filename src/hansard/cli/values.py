@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -31,6 +31,17 @@ def moment(text: str, what: str) -> datetime | timedelta:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
         raise ValidationError(f"{what} is {text!r}: write an age such as 30d, 12h or 2w, or a date") from error
+
+
+def instant(text: str, what: str) -> datetime:
+    """Parses like `moment`, and counts an age back from now."""
+    found = moment(text, what)
+    if isinstance(found, datetime):
+        return found
+    try:
+        return datetime.now(UTC) - found
+    except OverflowError as error:
+        raise ValidationError(f"{what} is {text!r}: that is too long ago") from error
 
 
 def json_value(text: str, what: str) -> Any:

@@ -172,7 +172,12 @@ def _too_large(size: int, most: int) -> HttpError:
 
 
 def require_type(headers: dict[bytes, bytes], wanted: str) -> None:
-    """Refuses other media types. A page of another site can make a browser post text, but not JSON, without CORS."""
+    """Refuses other media types, and packed bodies.
+
+    A page of another site can make a browser post text, but not JSON, without CORS.
+    """
+    if headers.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+        raise HttpError(415, ValidationError("the Content-Encoding must be identity: send the body unpacked"))
     sent = headers.get(b"content-type", b"")
     if sent == wanted.encode():
         return

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from hansard.errors import ValidationError
+from hansard.shown import shown
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _DECIMAL = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
@@ -83,7 +84,29 @@ def decode(query_string: bytes, kind: type[Struct]) -> Any:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise ValidationError(f"wrong parameter: {error}") from error
+        raise ValidationError(_explained(str(error), kind, values)) from error
+
+
+_AT = re.compile(r"(.+) - at `\$\.(\w+)(?:\[[^\]]*\])?`")
+_EXPECTED = re.compile(r"Expected `(int|float|bool)(?: \| null)?`(?: ([<>]=?) (\S+)|, got `\w+`)?")
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+_BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+
+
+def _explained(text: str, kind: type[Struct], values: dict[str, Any]) -> str:
+    """Returns the error of the decoder in words for people who typed an address."""
+    if (found := _AT.fullmatch(text)) is None:
+        return f"wrong parameter: {text}"
+    problem, name = found.groups()
+    beginning = f"the parameter {name!r} is {shown(values.get(name))}"
+    if (expected := _EXPECTED.fullmatch(problem)) is not None:
+        what, sign, bound = expected.groups()
+        return f"{beginning}: write {_KINDS[what]}" + (f" of {_BOUNDS[sign]} {bound}" if sign else "")
+    hint = _bare(get_type_hints(kind, include_extras=True)[name])
+    choices = get_args(_bare(get_args(hint)[0]) if fields_of(kind)[name].is_list else hint)
+    if problem.startswith("Invalid enum value") and choices:
+        return f"{beginning}: it is one of {', '.join(map(str, choices))}"
+    return f"{beginning}: {problem}"
 
 
 @cache

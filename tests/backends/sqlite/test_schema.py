@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sqlite3
 import subprocess
@@ -324,6 +325,20 @@ def test_a_wrong_url_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(hansard.ValidationError, match="is a folder"):
         hansard.sync.connect(f"sqlite:///{tmp_path}")
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(hansard.ValidationError, match="cannot be the name of a file"):
+        hansard.sync.connect(f"sqlite:///{tmp_path}/{'x' * 300}.db")
+
+
+def test_a_folder_that_may_not_be_entered_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)  # root may enter any folder
+    with pytest.raises(hansard.Denied, match="Permission denied"):
+        hansard.sync.connect(f"sqlite:///{tmp_path}/closed/chats.db")
 
 
 def test_no_placeholder_has_a_number() -> None:

@@ -38,6 +38,7 @@ from hansard.adapters.langgraph.threads import (
 )
 from hansard.adapters.langgraph.versions import Version, copied
 from hansard.contract.types import RecordQuery
+from hansard.errors import ValidationError
 from hansard.model import Conversation, Message, Record
 from hansard.store import Store
 
@@ -290,16 +291,16 @@ class CheckpointReader:
         configurable = config["configurable"] if config else {}
         limit = get_checkpoint_id(before) if before else None
         if config is not None and (id := get_checkpoint_id(config)):
-            found = await self.get(str(configurable["thread_id"]), configurable.get("checkpoint_ns") or "", id)
+            found = await self.get(_thread_of(configurable), configurable.get("checkpoint_ns") or "", id)
             if found is not None and (limit is None or id < limit):
                 yield found
             return
         if config is not None and "checkpoint_ns" in configurable:
-            place = records.namespace(CHECKPOINTS, str(configurable["thread_id"]), configurable["checkpoint_ns"] or "")
+            place = records.namespace(CHECKPOINTS, _thread_of(configurable), configurable["checkpoint_ns"] or "")
             async for each in self._descending(place, limit):
                 yield await self.whole(each)
             return
-        prefix = (CHECKPOINTS, str(configurable["thread_id"])) if config is not None else (CHECKPOINTS,)
+        prefix = (CHECKPOINTS, _thread_of(configurable)) if config is not None else (CHECKPOINTS,)
         every = await self.everything(prefix)
         for each in sorted(every, key=lambda found: found.id, reverse=True):
             if limit is None or each.id < limit:
@@ -408,7 +409,15 @@ def _gather(
 def place_of(config: RunnableConfig) -> tuple[str, str]:
     """Returns the thread and the namespace."""
     configurable = config["configurable"]
-    return str(configurable["thread_id"]), configurable.get("checkpoint_ns") or ""
+    return _thread_of(configurable), configurable.get("checkpoint_ns") or ""
+
+
+def _thread_of(configurable: Mapping[str, Any]) -> str:
+    """Refuses no id: all runs whose id was forgotten would share the conversation 'None'."""
+    thread_id = configurable["thread_id"]
+    if thread_id is None or thread_id == "":
+        raise ValidationError(f"thread_id is {thread_id!r} in the config of the run: it must name a conversation")
+    return str(thread_id)
 
 
 def config_of(thread_id: str, ns: str, id: str | None) -> RunnableConfig:

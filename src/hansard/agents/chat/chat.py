@@ -21,6 +21,8 @@ from hansard.assembly.summaries import Summarizer
 from hansard.errors import ConversationNotFound, Unavailable, ValidationError
 from hansard.model import Conversation, Message, Messages, Page, Participant
 from hansard.search import Hits
+from hansard.search import tool as search_tool
+from hansard.shown import shown
 from hansard.store import Store, checks
 
 
@@ -50,6 +52,7 @@ class Chat:
     ) -> None:
         for each in (store, fallback):
             _check_store(each)
+        _check_model(model)
         limits = store.limits
         self.model = model
         self.conversation_id = checks.optional_id(conversation_id, "conversation_id", limits) or ids.conversation_id()
@@ -62,8 +65,8 @@ class Chat:
         self._participant = participant
         self._agent_id = agent_id
         self._agent = None if agent_id is None else Participant("agent", agent_id, display_name=agent_name)
-        self._tools = [tooling.tool_of(tool) for tool in tools]
-        self._searches = search
+        self._tools = tooling.tools_of(tools)
+        self._searches = search and all(tool.name != search_tool.NAME for tool in self._tools)
         self._assembly = {
             "agent_id": agent_id,
             "agent_name": agent_name,
@@ -320,6 +323,13 @@ class _Round:
 
         chat.last = await chat._stores.run_in_store(chat.conversation_id, update)
         chat._stores.remember(chat.last)
+
+
+def _check_model(model: object) -> None:
+    if not all(hasattr(model, name) for name in ("name", "format", "stream")):
+        raise ValidationError(
+            f"a chat needs a model, such as OpenAIModel('gpt-5') or model_named('openai:gpt-5'), not {shown(model)}"
+        )
 
 
 def _check_store(store: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -55,6 +55,15 @@ class FunctionTool(Struct, frozen=True):
         found = msgspec.convert(dict(given), self.arguments, strict=False)
         result = self.function(**{name: getattr(found, name) for name in found.__struct_fields__})
         return await result if inspect.isawaitable(result) else result
+
+
+def tools_of(values: Iterable[Any]) -> list[Tool]:
+    """Returns tools whose names are all different: models call them by name, and providers refuse a name twice."""
+    tools = [tool_of(value) for value in values]
+    names = [tool.name for tool in tools]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValidationError(f"several tools are called {', '.join(sorted(twice))}: a model calls a tool by its name")
+    return tools
 
 
 def tool_of(value: Any) -> Tool:

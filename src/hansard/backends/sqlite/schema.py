@@ -89,9 +89,15 @@ def prepare(path: Path, durability: str, *, upgrade: bool) -> sqlite3.Connection
 
 
 def _check_place(path: Path) -> None:
-    if path.is_dir():
+    try:
+        is_folder, has_folder = path.is_dir(), path.parent.is_dir()
+    except PermissionError as error:
+        raise Denied(f"{path} cannot be opened: {error.strerror} (check the permissions of its folders)") from error
+    except OSError as error:
+        raise ValidationError(f"{str(path)!r} cannot be the name of a file: {error.strerror}") from error
+    if is_folder:
         raise ValidationError(f"{str(path)!r} is a folder: name a file in it, such as 'sqlite:///{path}/hansard.db'")
-    if not path.parent.is_dir():
+    if not has_folder:
         raise ValidationError(f"the folder {str(path.parent)!r} does not exist: create it first")
 
 
