@@ -154,6 +154,27 @@ def test_a_search_indexes_what_other_processes_wrote(
     asyncio.run(run())
 
 
+def test_a_ranking_reads_only_conversations_of_messages_that_match(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of those that are not indexed yet: beside 64 writers, they are of 64 conversations that have changed."""
+    monkeypatch.setattr(search, "TAIL", 100)
+    read: set[int] = set()
+    read_homes = read_cache.ReadConnection._read_homes
+
+    def noted(self: read_cache.ReadConnection, missing: set[int]) -> None:
+        read.update(missing)
+        read_homes(self, missing)
+
+    monkeypatch.setattr(read_cache.ReadConnection, "_read_homes", noted)
+    with hansard.sync.connect(f"sqlite:///{tmp_path}/a.db?durability=normal") as opened:
+        for number in range(30):
+            opened.append_message(f"c{number}", "user", f"word{number} common")
+        assert [hit.conversation.id for hit in opened.search("word7")] == ["c7"]
+    assert places(tmp_path / "a.db") == 0
+    assert len(read) == 1
+
+
 @pytest.mark.parametrize("order", ["newest", "relevance"])
 def test_the_owner_of_a_conversation_searches_it_in_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Literal["newest", "relevance"]

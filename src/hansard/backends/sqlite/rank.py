@@ -233,8 +233,11 @@ class SqlitePostings:
         sieve = Sieve(query)
         for row in self._search.tail_rows():
             text = index.text_of(row)
+            if not (sieve.passes(text) and query.matches(terms := analyse(text))):
+                continue
+            # Only now: after every write, this reads a conversation again.
             key = self._key(row[0])
-            if key is not None and sieve.passes(text) and query.matches(terms := analyse(text)):
+            if key is not None:
                 found.append((key, terms))
         return found
 
