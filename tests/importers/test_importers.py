@@ -7,7 +7,7 @@ import json
 import shutil
 import sqlite3
 import zipfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from hansard.importers import (
 from hansard.importers.load import Owner, _groups
 from hansard.importers.report import ImportLoss
 from hansard.importers.transcripts import Transcript, transcript_line
-from hansard.model import Message, Usage
+from hansard.model import Appended, Message, Usage
 from hansard.store import Store
 from hansard.testing.faulty import Fault, faulty
 
@@ -601,6 +601,31 @@ async def test_conversations_are_held_together_up_to_a_size(monkeypatch: pytest.
         groups = [len(group) async for group in _groups(conversations, 10)]
         assert groups == [1, 1]
     assert [len(group) async for group in _groups([*read[0][:1], ForeignConversation(id="9", messages=[])], 10)] == [2]
+
+
+async def test_a_long_conversation_is_stored_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage holds a batch several times on its way: 100 MB in one batch took 320 MB."""
+    monkeypatch.setitem(_groups.__globals__, "_BATCH_CHARACTERS", 1000)  # the name of the module is also a function's
+    rows = [{"thread_id": "t", "role": "user", "content": f"n{n} {'heron ' * 100}"} for n in range(7)]
+    async with connect("memory://") as store:
+        versions = [change.version async for change in _appends(store, exports.jsonl(tmp_path / "rows.jsonl", rows))]
+        assert len(versions) == 4
+        assert [text.split()[0] for _, text in await texts(store, "t")] == [f"n{n}" for n in range(7)]
+
+
+async def _appends(store: Store, path: Path) -> AsyncIterator[Appended]:
+    """What each append of an import returns."""
+    found: list[Appended] = []
+    append = store.append
+
+    async def noted(*args: Any, **options: Any) -> Appended:
+        found.append(await append(*args, **options))
+        return found[-1]
+
+    store.append = noted  # type: ignore[method-assign]
+    await imported(store, path)
+    for each in found:
+        yield each
 
 
 async def test_conversations_stored_at_once_are_counted_one_by_one(tmp_path: Path) -> None:

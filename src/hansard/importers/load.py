@@ -8,7 +8,7 @@ with messages that were written here meanwhile. What was deleted here stays dele
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +32,8 @@ from hansard.store.drafts import LONG, Drafts, make_drafts
 
 BATCH = 1_000
 """Messages of one append."""
+_BATCH_CHARACTERS = 4_000_000
+"""Characters after which one ends: the storage holds them several times on their way, encoded and as words."""
 _THUMBS = {"thumbs_up": 1, "thumbs_down": -1, "thumbsUp": 1, "thumbsDown": -1}
 _COMMENT = 1_000
 """Characters of a rating's comment that are kept with it; the metadata has all of them."""
@@ -326,8 +328,7 @@ class _Loading:
 
     async def _append(self, after: str | None, messages: list[Message]) -> None:
         branch = await self._branch_after(after, messages[0].id)
-        for start in range(0, len(messages), BATCH):
-            batch = messages[start : start + BATCH]
+        for batch in self._batches(messages):
             try:
                 drafts = await self._drafts(batch)
                 appended = await self._store.append(self._given.id, drafts, branch=branch, create=False, split=True)
@@ -339,6 +340,21 @@ class _Loading:
             self._tips.pop(after or "", None)
             self._tips[kept[-1]] = branch
             self._branch_of.update(dict.fromkeys(kept, branch))
+
+    def _batches(self, messages: list[Message]) -> Iterator[list[Message]]:
+        if self._size <= _BATCH_CHARACTERS:
+            yield from (messages[start : start + BATCH] for start in range(0, len(messages), BATCH))
+            return
+        batch: list[Message] = []
+        characters = 0
+        for message in messages:
+            batch.append(message)
+            characters += _characters(message.content)
+            if len(batch) == BATCH or characters >= _BATCH_CHARACTERS:
+                yield batch
+                batch, characters = [], 0
+        if batch:
+            yield batch
 
     async def _drafts(self, messages: list[Message]) -> Drafts | list[Message]:
         """The messages, checked and encoded where that is less work than the Store has with messages of any origin."""
