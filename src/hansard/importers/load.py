@@ -24,9 +24,9 @@ from hansard.importers.garbage import rare_collections
 from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines, store_new_lines
-from hansard.importers.values import text
+from hansard.importers.values import reporting_times, text
 from hansard.model import MAIN, Conversation, Message, Rating
-from hansard.store import Store
+from hansard.store import Store, checks
 from hansard.store.append import MANY
 from hansard.store.drafts import LONG, Drafts, make_drafts
 
@@ -66,6 +66,8 @@ async def load(
 ) -> ImportReport:
     """Stores the conversations and returns the report. `dry_run` only counts. `strict` raises the first problem."""
     with rare_collections(), _indexing(store, is_needed=not dry_run):
+        if not isinstance(conversations, AsyncIterable):
+            conversations = reporting_times(conversations, report)
         async with aclosing(_groups(conversations, 1 if strict else _GROUP)) as groups:
             async for group in groups:
                 if strict:
@@ -210,10 +212,48 @@ class _Loading:
             return
         if found is not None:
             await self._find_stored(found)
-        missing = [each for each in self._messages.values() if each.message.id not in self._branch_of]
+        else:
+            self._check()
+        kept = self._within_limits()
+        missing = [id for id in kept if id not in self._branch_of]
+        if self._is_new and not kept and self._is_refused:
+            return  # each message was reported
         self._report.messages += len(missing)
-        self._report.branches += max(0, len(_leaves(self._messages)) - 1) if found is None else 0
+        self._report.branches += max(0, len(_leaves(kept)) - 1) if found is None else 0
         self._note(len(missing))
+
+    def _check(self) -> None:
+        """Raises `ValidationError` if the conversation itself is beyond the store's limits."""
+        given, limits = self._given, self._store.limits
+        checks.id_of(given.id, "id", limits)
+        checks.optional_id(self._user_id, "user_id", limits)
+        checks.optional_id(self._owner.agent_id or given.agent_id, "agent_id", limits)
+        checks.optional_text(given.title or given.first_words, "title")
+        checks.metadata(given.metadata)
+
+    def _within_limits(self) -> dict[str, ForeignMessage]:
+        """The messages that the store has or would take, each with the nearest of them above it."""
+        kept: dict[str, ForeignMessage] = {}
+        for id, each in self._messages.items():
+            parent = each.parent
+            while parent in self._left_out:
+                parent = self._messages[parent].parent
+            if id in self._branch_of or self._is_within_limits(each.message):
+                kept[id] = ForeignMessage(each.message, parent)
+        return kept
+
+    def _is_within_limits(self, message: Message) -> bool:
+        try:
+            make_drafts([self._prepared(message)], self._store.limits, are_parsed=self._given.is_parsed)
+        except ValidationError as error:
+            self._refuse(message, error)
+            return False
+        return True
+
+    def _refuse(self, message: Message, error: ValidationError) -> None:
+        self._left_out.add(message.id)
+        self._is_refused = True
+        self._report.complain(f"conversation {self._given.id!r}, message {message.id[:100]!r}", str(error))
 
     async def run(self) -> None:
         found = await self._store.get_conversation(self._given.id)
@@ -317,10 +357,8 @@ class _Loading:
         at: str | None = leaf
         while at is not None and at not in self._branch_of:
             each = self._messages[at]
-            message = each.message
-            has_rating = message.metadata is not None and "rating" in message.metadata
             if at not in self._left_out:
-                missing.append(self._rated(message) if has_rating else message)
+                missing.append(self._prepared(each.message))
             at = each.parent
         if missing:
             missing.reverse()
@@ -365,6 +403,10 @@ class _Loading:
             return await run_in_thread(partial(make_drafts, messages, limits, are_parsed=True))
         return make_drafts(messages, limits, are_parsed=True)
 
+    def _prepared(self, message: Message) -> Message:
+        has_rating = message.metadata is not None and "rating" in message.metadata
+        return self._rated(message) if has_rating else message
+
     def _rated(self, message: Message) -> Message:
         """Returns a message with what somebody thought of it in the foreign program."""
         given = (message.metadata or {})["rating"]
@@ -389,9 +431,7 @@ class _Loading:
                 self._left_out.add(message.id)
                 self._report.lose("was deleted from this store", str(conflict))
             except ValidationError as error:
-                self._left_out.add(message.id)
-                self._is_refused = True
-                self._report.complain(f"conversation {self._given.id!r}, message {message.id[:100]!r}", str(error))
+                self._refuse(message, error)
 
     async def _branch_after(self, after: str | None, first: str) -> str:
         """Returns the branch that ends with a message, or a new one from there."""
