@@ -197,6 +197,8 @@ async def test_html_is_one_safe_page() -> None:
     assert "default-src 'none'" in page
     assert f'<img alt="image: image/png" src="data:image/png;base64,{PNG}">' in page
     assert page.count("<img") == 1
+    assert "<bdi>Call of look</bdi>" in page
+    assert "<bdi>Result of look</bdi>" in page
     assert page.count("<main>") == page.count("</main>") == 3
     for word in ("<script", "onerror=alert(1)>", 'href="javascript', 'src="http', "<link", '" onload="x"'):
         assert word not in page, word
