@@ -484,6 +484,26 @@ async def test_what_was_written_here_moves_to_chatgpt_and_back(tmp_path: Path) -
         assert len(await other.list_branches("birds")) == 3
 
 
+async def test_thumbs_go_to_chatgpt_and_back(tmp_path: Path) -> None:
+    async with connect("memory://") as store, connect("memory://") as other:
+        await store.append("c", [Message("assistant", id, id=id) for id in ("up", "down", "half")])
+        await store.rate("c", "up", 1)
+        await store.rate("c", "down", -1, comment="No")
+        await store.rate("c", "half", 0.5)
+        plain, packed = ExportReport(), ExportReport()
+        await exported(store, "chatgpt", plain)
+        (tmp_path / "out.zip").write_bytes(await exported(store, "chatgpt-zip", packed))
+        assert plain.losses["rating: write it with --as chatgpt-zip"].count == 3
+        assert packed.losses["rating that is no thumb, or a second one"].example == "half"
+        await imported(other, tmp_path / "out.zip")
+        found = [message.ratings async for message in other.iter_messages("c")]
+        assert [[(each.value, each.comment) for each in ratings] for ratings in found] == [
+            [(1, None)],
+            [(-1, "No")],
+            [],
+        ]
+
+
 async def test_what_came_from_chatgpt_goes_back_with_its_metadata(tmp_path: Path) -> None:
     drawn = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"}
     given = exports.chatgpt_conversation() | {"is_starred": True, "conversation_template_id": "g-p-1"}
