@@ -130,6 +130,20 @@ def codex_session() -> list[bytes]:
     ]
 
 
+def codex_repeated_ids() -> list[bytes]:
+    """A server of one's own that begins to count items again after a restart."""
+    return [
+        *codex_session(),
+        _codex_text("msg_6", "user", "And a stork?"),
+        codex_line("response_item", type="reasoning", id="rs_1", summary=[], content=None, encrypted_content="gBBB"),
+        _codex_text("msg_3", "assistant", "A bird, too."),
+        _codex_tokens(95, 12),
+        _codex_text("msg_7", "user", "And a wren?"),
+        _codex_text("msg_3", "assistant", "A bird again."),
+        _codex_tokens(99, 13),
+    ]
+
+
 def codex_rolled_back() -> list[bytes]:
     """The user goes back two turns, an interrupted one among them, and later to before the first one."""
     aborted = "<turn_aborted>\nThe user interrupted the previous turn.\n</turn_aborted>"

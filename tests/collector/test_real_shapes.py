@@ -21,6 +21,7 @@ from tests.collector.real_shapes import (
     CLAUDE_ORDER,
     CODEX_SUBAGENT,
     claude_session,
+    codex_repeated_ids,
     codex_rolled_back,
     codex_session,
     codex_subagent,
@@ -163,6 +164,25 @@ async def test_codex_counts_tokens_of_answers_not_of_what_a_compaction_left(tmp_
         found = [message async for message in store.iter_messages(CODEX_SESSION)]
         assert [each.id for each in found if (each.metadata or {}).get("hidden")] == ["msg_1"]
         assert (await conversation(store, CODEX_SESSION)).title == "What is a heron?"
+
+
+@PIECES
+async def test_items_of_codex_with_the_same_id_are_all_kept(tmp_path: Path, at_once: int) -> None:
+    path = codex_file(tmp_path)
+    async with connect("memory://") as store, connect("memory://") as other:
+        await collected(store, tmp_path, path, codex_repeated_ids(), at_once=at_once)
+        assert (await imported(other, path)).problems == []
+        for each in (store, other):
+            said = [message.text for message in await each.get_messages(CODEX_SESSION, last=6)]
+            assert said == ["You are welcome.", "And a stork?", "", "A bird, too.", "And a wren?", "A bird again."]
+            assert len(await each.list_branches(CODEX_SESSION)) == 1
+            counted = await tokens(each, CODEX_SESSION)
+            assert [*counted.values()] == [(120, 30), (90, 10), (95, 12), (99, 13)]
+        written = path.read_bytes()
+        for each in (store, other):
+            path.unlink()
+            await resumption(each, CODEX_SESSION, {"HOME": str(tmp_path)})
+            assert path.read_bytes() == written
 
 
 @PIECES

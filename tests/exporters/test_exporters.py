@@ -197,6 +197,8 @@ async def test_html_is_one_safe_page() -> None:
     assert "default-src 'none'" in page
     assert f'<img alt="image: image/png" src="data:image/png;base64,{PNG}">' in page
     assert page.count("<img") == 1
+    assert "<bdi>Call of look</bdi>" in page
+    assert "<bdi>Result of look</bdi>" in page
     assert page.count("<main>") == page.count("</main>") == 3
     for word in ("<script", "onerror=alert(1)>", 'href="javascript', 'src="http', "<link", '" onload="x"'):
         assert word not in page, word
@@ -480,6 +482,26 @@ async def test_what_was_written_here_moves_to_chatgpt_and_back(tmp_path: Path) -
         assert [id for id, *_ in found] == ["s", "u1", "a1.1", "a1", "r1", "a2", "u2", "a3b"]
         assert found[4] == ("r1", "tool", "It fishes.")
         assert len(await other.list_branches("birds")) == 3
+
+
+async def test_thumbs_go_to_chatgpt_and_back(tmp_path: Path) -> None:
+    async with connect("memory://") as store, connect("memory://") as other:
+        await store.append("c", [Message("assistant", id, id=id) for id in ("up", "down", "half")])
+        await store.rate("c", "up", 1)
+        await store.rate("c", "down", -1, comment="No")
+        await store.rate("c", "half", 0.5)
+        plain, packed = ExportReport(), ExportReport()
+        await exported(store, "chatgpt", plain)
+        (tmp_path / "out.zip").write_bytes(await exported(store, "chatgpt-zip", packed))
+        assert plain.losses["rating: write it with --as chatgpt-zip"].count == 3
+        assert packed.losses["rating that is no thumb, or a second one"].example == "half"
+        await imported(other, tmp_path / "out.zip")
+        found = [message.ratings async for message in other.iter_messages("c")]
+        assert [[(each.value, each.comment) for each in ratings] for ratings in found] == [
+            [(1, None)],
+            [(-1, "No")],
+            [],
+        ]
 
 
 async def test_what_came_from_chatgpt_goes_back_with_its_metadata(tmp_path: Path) -> None:

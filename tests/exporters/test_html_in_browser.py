@@ -47,6 +47,15 @@ def test_a_page_of_hostile_content_runs_nothing_and_fetches_nothing(tmp_path: Pa
         assert "<script>" in page.locator("h1").inner_text()
         assert page.locator("script, iframe").count() == 0
         assert page.locator("a[href^=javascript]").count() == 0
+        # As much room below a text as above its speaker.
+        above, below = page.evaluate(
+            """() => {
+                const [card, who, text] = ["article", "article header", "article p"].map(
+                    (each) => document.querySelector(each).getBoundingClientRect());
+                return [who.top - card.top, card.bottom - text.bottom];
+            }"""
+        )
+        assert abs(above - below) < 1
         page.locator("summary").first.click()
         assert "onerror" in page.locator("details pre").first.inner_text()
         page.close()

@@ -12,6 +12,7 @@ from tests.formats.sdks import ANTHROPIC, accept, gemini
 from hansard import Message, formats, sync
 from hansard.errors import ValidationError
 from hansard.formats.dialogue import CLOSED
+from hansard.formats.parts import Reasoning
 
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln", "unknown": 1}
 RESPONSES_REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA", "extra": [1]}
@@ -144,6 +145,18 @@ def test_a_call_without_the_reasoning_that_led_to_it_has_no_id() -> None:
         "name": "f",
         "arguments": "{}",
     }
+
+
+def test_reasoning_with_null_for_a_missing_field_is_reasoning() -> None:
+    """As Codex writes it. A model that shows its reasoning has it in `content`."""
+    item = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "content": None}
+    shown = {"type": "reasoning", "id": "rs_2", "summary": [], "content": [{"type": "reasoning_text", "text": "so"}]}
+    message = Message("assistant", [item, shown], format="openai.responses")
+    found = formats.read(message).parts
+    assert [part.text for part in found if isinstance(part, Reasoning)] == ["hm", "so"]
+    history = [message, Message("assistant", {"role": "assistant", "content": "No"}, format="openai.responses")]
+    present = {name: value for name, value in item.items() if value is not None}
+    assert formats.to_openai_responses(history)[:2] == [present, shown]
 
 
 def test_reasoning_goes_with_what_it_led_to() -> None:

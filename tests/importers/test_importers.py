@@ -7,8 +7,9 @@ import json
 import shutil
 import sqlite3
 import zipfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from hansard.importers import (
 from hansard.importers.load import Owner, _groups
 from hansard.importers.report import ImportLoss
 from hansard.importers.transcripts import Transcript, transcript_line
-from hansard.model import Message, Usage
+from hansard.model import Appended, Message, Usage
 from hansard.store import Store
 from hansard.testing.faulty import Fault, faulty
 
@@ -257,7 +258,9 @@ async def test_a_message_beyond_the_limits_does_not_keep_the_others_out(tmp_path
     }
     path = exports.chatgpt_zip(tmp_path / "export.zip", chat)
     async with connect("memory://", limits=Limits(content_bytes=1_000)) as store:
+        dry = await imported(store, path, dry_run=True)
         report = await imported(store, path)
+        assert dry == report
         again = await imported(store, path)
         assert (report.messages, again.messages) == (3, 0)
         assert [each.where for each in report.problems] == [
@@ -273,10 +276,41 @@ async def test_a_message_beyond_the_limits_does_not_keep_the_others_out(tmp_path
 async def test_a_conversation_of_which_nothing_is_within_the_limits_is_not_stored(tmp_path: Path) -> None:
     chat = {"id": "c", "mapping": {"long": exports.node("long", None, "user", "x" * 2_000)}}
     async with connect("memory://", limits=Limits(content_bytes=1_000)) as store:
-        report = await imported(store, exports.chatgpt_zip(tmp_path / "export.zip", chat))
+        path = exports.chatgpt_zip(tmp_path / "export.zip", chat)
+        dry = await imported(store, path, dry_run=True)
+        report = await imported(store, path)
+        assert dry == report
         assert (report.conversations, report.messages) == (0, 0)
         assert report.problems[0].where == "conversation 'c', message 'long'"
         assert await store.get_conversation("c") is None
+
+
+async def test_a_dry_run_says_which_conversations_would_be_refused(tmp_path: Path) -> None:
+    rows = [
+        {"thread_id": id, "role": "user", "content": "Heron", "user_id": user, "rating": rating}
+        for id, user, rating in (("x" * 300, "ann", 1), ("t1", "y" * 300, 1), ("t2", "ann", "a lot"))
+    ]
+    async with connect("memory://") as store:
+        path = exports.jsonl(tmp_path / "rows.jsonl", rows)
+        dry = await imported(store, path, dry_run=True)
+        assert dry == await imported(store, path)
+        assert (dry.new, len(dry.problems), [*dry.losses]) == (1, 2, ["rating that is no number"])
+
+
+async def test_times_that_no_calendar_has_are_reported(tmp_path: Path) -> None:
+    given = [
+        *(253402300800, -5, "year 10000", "10000-01-01T00:00:00Z", {"at": 1}, 1e300),
+        *(None, "", 0),
+        *(1700000000, "1700000000", 1700000000_000, 1700000000_000_000, 1700000000_000_000_000, "1700000000.0"),
+    ]
+    rows = [{"thread_id": "t", "role": "user", "content": "Heron", "time": each} for each in given]
+    async with connect("memory://") as store:
+        path = exports.jsonl(tmp_path / "rows.jsonl", rows)
+        dry = await imported(store, path, dry_run=True)
+        report = await imported(store, path)
+        assert dry.losses == report.losses == {"time that no calendar has": ImportLoss(5, "-5")}
+        times = [message.created_at async for message in store.iter_messages("t")]
+        assert times[9:] == [datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)] * 6
 
 
 async def test_the_owner_is_who_the_caller_says(tmp_path: Path) -> None:
@@ -601,6 +635,31 @@ async def test_conversations_are_held_together_up_to_a_size(monkeypatch: pytest.
         groups = [len(group) async for group in _groups(conversations, 10)]
         assert groups == [1, 1]
     assert [len(group) async for group in _groups([*read[0][:1], ForeignConversation(id="9", messages=[])], 10)] == [2]
+
+
+async def test_a_long_conversation_is_stored_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage holds a batch several times on its way: 100 MB in one batch took 320 MB."""
+    monkeypatch.setitem(_groups.__globals__, "_BATCH_CHARACTERS", 1000)  # the name of the module is also a function's
+    rows = [{"thread_id": "t", "role": "user", "content": f"n{n} {'heron ' * 100}"} for n in range(7)]
+    async with connect("memory://") as store:
+        versions = [change.version async for change in _appends(store, exports.jsonl(tmp_path / "rows.jsonl", rows))]
+        assert len(versions) == 4
+        assert [text.split()[0] for _, text in await texts(store, "t")] == [f"n{n}" for n in range(7)]
+
+
+async def _appends(store: Store, path: Path) -> AsyncIterator[Appended]:
+    """What each append of an import returns."""
+    found: list[Appended] = []
+    append = store.append
+
+    async def noted(*args: Any, **options: Any) -> Appended:
+        found.append(await append(*args, **options))
+        return found[-1]
+
+    store.append = noted  # type: ignore[method-assign]
+    await imported(store, path)
+    for each in found:
+        yield each
 
 
 async def test_conversations_stored_at_once_are_counted_one_by_one(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+from msgspec import structs
 from tests.importers.test_importers import as_json, imported, texts
 
 from hansard import Message, connect
@@ -110,3 +112,64 @@ async def test_what_librechat_reads_of_our_export_has_no_gaps(tmp_path: Path) ->
         await imported(other, as_json(given, "c.json")(tmp_path))
         (answer,) = await other.get_messages("c", last=1)
         assert [(rating.value, rating.comment) for rating in answer.ratings] == [(1, "Yes")]
+
+
+OLDER = {
+    "conversationId": "c",
+    "title": "Herons",
+    "endpoint": "openAI",
+    "options": {"model": "gpt-test"},
+    "messages": [
+        message("u", ROOT, text="What is a heron?", user=True, sender="User", tokenCount=7),
+        message("a", "u", text="A bird.", sender="ChatGPT", model="gpt-test", tokenCount=5, finish_reason="stop"),
+        message("b", "u", text="A wading", sender="ChatGPT", model="gpt-test", unfinished=True),
+    ],
+}
+"""A flat list of texts."""
+CALL = {"id": "call_1", "name": "search", "args": '{"q": "heron"}', "output": "A wading bird", "type": "tool_call"}
+THOUGHTS = [{"type": "think", "think": "I should look."}, {"type": "tool_call", "tool_call": CALL}]
+NEWER = {
+    "conversationId": "c",
+    "title": "Herons",
+    "endpoint": "agents",
+    "tags": ["birds"],
+    "recursive": True,
+    "messagesTree": [
+        message("u", ROOT, text="What is a heron?", user=True, sender="User")
+        | {
+            "children": [
+                message(
+                    "a", "u", *THOUGHTS, {"type": "text", "text": "A wading bird."}, sender="Birder", model="agent_x"
+                )
+                | {"tokenCount": 50, "endpoint": "agents", "attachments": [{"type": "web_search"}]}
+                | {"feedback": {"rating": "thumbsUp", "text": "nice"}},
+                message("b", "u", {"type": "error", "error": "overloaded"}, sender="Birder", error=True),
+            ]
+        }
+    ],
+}
+"""A tree of blocks."""
+
+
+async def _whole(store: Store) -> dict[str, Any]:
+    about = await store.get_conversation("c")
+    assert about is not None
+    branches = [each.id for each in await store.list_branches("c")]
+    found = {
+        id: [structs.replace(each, seq=0) async for each in store.iter_messages("c", branch=id)] for id in branches
+    }
+    return {"title": about.title, "metadata": about.metadata, "branch": about.branch, "messages": found}
+
+
+@pytest.mark.parametrize("format", ["librechat", "librechat-zip"])
+@pytest.mark.parametrize(("given", "tokens"), [(OLDER, 5), (NEWER, 50)], ids=["older", "newer"])
+async def test_an_export_of_what_was_imported_is_the_same(
+    tmp_path: Path, given: dict[str, Any], tokens: int, format: str
+) -> None:
+    async with connect("memory://") as store, connect("memory://") as other:
+        assert (await imported(store, as_json(given, "c.json")(tmp_path))).problems == []
+        path = tmp_path / ("back.zip" if format == "librechat-zip" else "back.json")
+        path.write_bytes(b"".join([piece async for piece in store.export(format=format)]))
+        assert (await imported(other, path)).problems == []
+        assert await _whole(other) == await _whole(store)
+        assert sum(each.output_tokens for each in await store.usage()) == tokens, "an answer counts once"

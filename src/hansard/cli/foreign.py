@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,9 +67,11 @@ async def _import(
     from hansard import connect
     from hansard.importers import ImportReport, load
     from hansard.importers.load import Owner
+    from hansard.importers.values import reporting_times
 
     report, owner = ImportReport(importer.name), Owner(agent_id=agent)
-    with _progress(source, report, context) as progress, _closed_at_the_end(importer.read(source, report)) as found:
+    read = reporting_times(importer.read(source, report), report)
+    with _progress(source, report, context) as progress, closing(read) as found:
         conversations: Iterable[ForeignConversation] = found
         url = context.url
         if is_missing(url):
@@ -87,16 +89,6 @@ async def _import(
                 strict=strict,
                 progress=progress,
             )
-
-
-@contextmanager
-def _closed_at_the_end(conversations: Iterator[ForeignConversation]) -> Iterator[Iterator[ForeignConversation]]:
-    """Some keep temporary files until they are closed, also if an error ends the import before all is read."""
-    try:
-        yield conversations
-    finally:
-        if isinstance(conversations, Generator):
-            conversations.close()
 
 
 async def _first_accepted(

@@ -28,9 +28,10 @@ async def append(
 ) -> str | None:
     """Stores the new part of a transcript, of which `after` lines are stored. Returns the title."""
     try:
-        await _append_messages(store, given)
+        # First, because an import of the whole file leaves stored messages as they are.
         for id, usage in session.usages().items():
             await store.update_message(given.id, id, usage=usage)
+        await _append_messages(store, given)
         title = await _describe(store, given, title)
         lines = given.transcript or Transcript([])
         if not await append_lines(store, given.id, lines, after=after):
@@ -50,7 +51,9 @@ async def _append_messages(store: Store, given: ForeignConversation) -> None:
             branch = await _branch_after(store, given.id, run[0])
         messages = [each.message for each in run]
         for start in range(0, len(messages), BATCH):
-            await store.append(given.id, messages[start : start + BATCH], branch=branch, create=False, split=True)
+            batch = messages[start : start + BATCH]
+            # Another message with the id of a stored one would be lost, and its line written again wrong.
+            await store.append(given.id, batch, branch=branch, create=False, split=True, on_duplicate="error")
         tips[messages[-1].id] = branch
     if given.messages:
         await _activate(store, given.id, tips[given.messages[-1].message.id])

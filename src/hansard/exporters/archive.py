@@ -44,6 +44,10 @@ class Archive:
             self._zip.writestr(_entry(f"{self._folder}{id}{_ending(part)}"), data)
         return id
 
+    def put(self, name: str, data: bytes) -> None:
+        """Adds a file beside the text."""
+        self._zip.writestr(_entry(name), data)
+
     async def with_text(self, text: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Yields the zip file. The text follows what was attached while it was made."""
         with SpooledTemporaryFile(_BLOCK) as file:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import msgspec
+
 from hansard import formats
 from hansard.exporters.archive import Archive
 from hansard.exporters.exporter import ExportedConversation, TreeMessage
@@ -21,6 +23,8 @@ ROOT = "client-created-root"
 _ROLES = {"user": "user", "assistant": "assistant", "agent": "assistant", "system": "system", "developer": "system"}
 _OURS = ("hidden", "finish", "channel", "tool", "rating", "rating_comment")
 """Metadata of messages that have places of their own in ChatGPT's export."""
+
+_THUMBS: dict[float, str] = {1: "thumbs_up", -1: "thumbs_down"}
 
 Body = dict[str, Any]
 
@@ -39,7 +43,7 @@ class ChatGptExporter:
 
 class ChatGptZipExporter:
     name = "chatgpt-zip"
-    title = "ChatGPT's zip file: conversations.json and attachments"
+    title = "ChatGPT's zip file: conversations.json, attachments and ratings"
     media_type = "application/zip"
 
     async def write(
@@ -53,17 +57,37 @@ class ChatGptZipExporter:
 async def _objects(
     conversations: AsyncIterator[ExportedConversation], report: ExportReport, archive: Archive | None
 ) -> AsyncIterator[Body]:
+    ratings: list[Body] = []
     async for each in conversations:
         tree = _Tree(report, archive, keeps_metadata=_is_theirs(each.conversation))
         count = 0
         async for given in each.tree():
             tree.add(given)
+            ratings += _ratings(each.conversation.id, given.message, report, archive)
             count += 1
         last = ROOT
         async for message in each.line():
             last = message.id
         yield _conversation(each.conversation, tree.mapping, last)
         report.wrote(count)
+    if archive is not None and ratings:
+        archive.put("message_feedback.json", msgspec.json.encode(ratings))
+
+
+def _ratings(conversation_id: str, message: Message, report: ExportReport, archive: Archive | None) -> Iterator[Body]:
+    """The first rating of a message as ChatGPT has it, which knows one thumb a message, in a file of its own."""
+    for number, rating in enumerate(message.ratings):
+        if archive is None:
+            report.lose("rating: write it with --as chatgpt-zip", message.id)
+        elif number or rating.value not in _THUMBS:
+            report.lose("rating that is no thumb, or a second one", message.id)
+        else:
+            yield {
+                "id": message.id,
+                "conversation_id": conversation_id,
+                "rating": _THUMBS[rating.value],
+                "content": msgspec.json.encode({"text": rating.comment} if rating.comment else {}).decode(),
+            }
 
 
 def _conversation(given: Conversation, mapping: Body, current: str) -> Body:

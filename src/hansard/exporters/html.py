@@ -80,8 +80,11 @@ def _bytes(text: str) -> bytes:
 class _Page:
     def __init__(self, render: Render) -> None:
         self._render = render
+        self._calls: dict[str, str] = {}
+        """The names of the tools whose results have not come yet."""
 
     def head(self, given: ExportedConversation) -> str:
+        self._calls.clear()
         facts = "".join(
             f"<dt>{name}</dt><dd><bdi>{escape(value)}</bdi></dd>" for name, value in people.facts(given.conversation)
         )
@@ -101,18 +104,24 @@ class _Page:
             case parts.Reasoning():
                 return _folded("Reasoning", self._render(part.text)) if part.text.strip() else ""
             case parts.ToolCall():
+                self._calls[part.id] = part.name
                 return _folded(f"Call of {part.name}", _code(people.pretty(part.arguments)))
             case parts.ToolResult():
-                inside = [
-                    _code(piece.text) if isinstance(piece, parts.Text) else self._part(piece)
-                    for piece in parts.result_parts(part)
-                ]
-                return _folded("Error" if part.is_error else "Result", "".join(inside), is_error=part.is_error)
+                return self._result(part)
             case parts.Document(text=str(text)):
                 return _folded(people.media_name(part), _code(text))
             case parts.Media():
                 return _media(part)
         return _folded(part.origin or "Content", _code(people.pretty(part.native)))
+
+    def _result(self, result: parts.ToolResult) -> str:
+        inside = [
+            _code(piece.text) if isinstance(piece, parts.Text) else self._part(piece)
+            for piece in parts.result_parts(result)
+        ]
+        what = "Error" if result.is_error else "Result"
+        name = self._calls.pop(result.id, None) or result.name
+        return _folded(f"{what} of {name}" if name else what, "".join(inside), is_error=result.is_error)
 
 
 def _folded(summary: str, inside: str, *, is_error: bool = False) -> str:

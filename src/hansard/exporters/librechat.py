@@ -22,6 +22,8 @@ from hansard.formats.dialogue import side_of
 from hansard.model import Message
 
 _ROOT = "00000000-0000-0000-0000-000000000000"
+_OURS = ("sender", "rating", "rating_comment", "hidden")
+"""Metadata of imported messages that are no fields of LibreChat's, or are written in another way."""
 
 Body = dict[str, Any]
 
@@ -75,23 +77,31 @@ async def _objects(
 ) -> AsyncIterator[Body]:
     async for each in conversations:
         active = {message.id async for message in each.line()}
-        tree = _Tree([given async for given in each.tree()], active, report, archive)
         conversation = each.conversation
-        kept = {name: conversation.metadata[name] for name in ("endpoint", "options") if name in conversation.metadata}
-        yield {
+        is_theirs = conversation.metadata.get("imported_from") == "librechat"
+        tree = _Tree([given async for given in each.tree()], active, report, archive, is_theirs=is_theirs)
+        names = conversation.metadata.keys() - {"imported_from"} if is_theirs else ("endpoint", "options")
+        yield {name: value for name, value in conversation.metadata.items() if name in names} | {
             "conversationId": conversation.id,
             "title": conversation.title or "",
             "branches": True,
             "recursive": True,
             "messagesTree": tree.children(None, _ROOT),
-        } | kept
+        }
         report.wrote(tree.count)
 
 
 class _Tree:
     def __init__(
-        self, messages: list[TreeMessage], active: set[str], report: ExportReport, archive: Archive | None
+        self,
+        messages: list[TreeMessage],
+        active: set[str],
+        report: ExportReport,
+        archive: Archive | None,
+        *,
+        is_theirs: bool,
     ) -> None:
+        self._is_theirs = is_theirs
         self._report = report
         self._archive = archive
         self.count = len(messages)
@@ -138,12 +148,14 @@ class _Tree:
         model = next((each.usage.model for each in reversed(run) if each.usage and each.usage.model), None)
         content, files = self._content(run)
         texts = [each["text"] for each in content if each["type"] == "text"]
+        tokens = sum(each.usage.output_tokens for each in run if each.usage)
         return (
-            {
+            self._fields(last)
+            | {
                 "messageId": last.id,
                 "parentMessageId": parent_id,
                 "text": "\n".join(texts),
-                "sender": "User" if is_user else model or "Assistant",
+                "sender": "User" if is_user else (last.metadata or {}).get("sender") or model or "Assistant",
                 "isCreatedByUser": is_user,
                 "createdAt": last.created_at.isoformat(),
                 "unfinished": last.status != "complete",
@@ -151,10 +163,16 @@ class _Tree:
             }
             | ({"files": files} if files else {})
             | ({} if is_user else {"model": model})
+            | ({"tokenCount": tokens} if tokens else {})
             # LibreChat passes over a message that has neither text nor content, and over all that follow it.
             | ({"content": content} if not is_user or not texts else {})
             | _feedback(last)
         )
+
+    def _fields(self, message: Message) -> Body:
+        """Other fields of a message that came from LibreChat."""
+        metadata = message.metadata or {}
+        return {name: value for name, value in metadata.items() if name not in _OURS} if self._is_theirs else {}
 
     def _content(self, run: list[Message]) -> tuple[list[Body], list[Body]]:
         """The blocks and the files of a message."""

@@ -197,10 +197,16 @@ def _read_item(item: Any) -> Reading:
         if kind in _OUTPUTS and isinstance(item.get("call_id"), str):
             return Reading([_read_output(item, kind)])
         try:
-            return Reading([_known_item(item, msgspec.convert(item, AnyItem))])
+            # The SDKs write null for missing fields, and the provider refuses null.
+            present = {name: value for name, value in item.items() if value is not None} if _has_null(item) else item
+            return Reading([_known_item(present, msgspec.convert(present, AnyItem))])
         except msgspec.ValidationError:
             pass
     return Reading([_read_piece(item)])
+
+
+def _has_null(item: dict[str, Any]) -> bool:
+    return any(value is None for value in item.values())
 
 
 def _read_message(item: dict[str, Any]) -> Reading:
@@ -214,13 +220,11 @@ def _known_item(item: dict[str, Any], known: AnyItem) -> AnyPart:
     if isinstance(known, HostedItem):
         return OtherPart(native=item, origin=FORMAT, is_hosted=True)
     if isinstance(known, ReasoningItem):
-        text = "\n".join(each.text for each in known.summary)
-        return Reasoning(text, native=item, origin=FORMAT)
+        said = known.summary or known.content or ()
+        return Reasoning("\n".join(each.text for each in said), native=item, origin=FORMAT)
     origin: dict[str, Any] = {}
     if all(item.get(name) is None for name in _UNCHECKED):
-        # The SDKs write null for missing fields, and the provider refuses null.
-        present = {name: value for name, value in item.items() if value is not None}
-        origin = {"native": present if len(present) < len(item) else item, "origin": FORMAT}
+        origin = {"native": item, "origin": FORMAT}
     if isinstance(known, CustomCallItem):
         return ToolCall(known.call_id, known.name, known.input, **origin)
     return ToolCall(known.call_id, known.name, arguments_of(known.arguments), **origin)

@@ -73,6 +73,7 @@ class _Session:
         found = _ID.search(stem)
         self._id = before.id or (found.group() if found else stem)
         self._messages: list[Message] = []
+        self._ids: set[str] = set()
         self._parents: list[str | None] = []
         self._last = before.last
         self._turns: list[str | None] = [*before.turns]
@@ -125,13 +126,21 @@ class _Session:
         }
         self._about |= {name: value for name, value in about.items() if value} | _relation(id, given)
 
+    def _new_id(self, number: int, item: dict[str, Any]) -> str:
+        """The id of an item. Servers other than OpenAI's may begin to count again: a repeated id gets its line."""
+        id = text(item.get("id")) or f"line-{number}"
+        if id in self._ids:
+            id = f"{id}.{number}"
+        self._ids.add(id)
+        return id
+
     def _message(self, number: int, line: dict[str, Any], item: dict[str, Any]) -> Message:
         kind = text(item.get("type"))
         role = text(item.get("role")) if kind == "message" else _ROLES.get(kind, "assistant")
         return Message(
             "system" if role == "developer" else role or "assistant",
             [item],
-            text(item.get("id")) or f"line-{number}",
+            self._new_id(number, item),
             format="openai.responses",
             created_at=time(line.get("timestamp")) or NOT_YET,
             usage=Usage(model=self._model) if self._model and role == "assistant" else None,

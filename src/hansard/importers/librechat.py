@@ -89,6 +89,7 @@ def _messages(
     attached = ((role, part) for part in _attached(given, files, report))
     groups = sides(chain(_parts(given, role, files, report), attached)) or [(role, [parts.Text(text="")])]
     metadata = _metadata(given, role)
+    answer = max((number for number, (side, _) in enumerate(groups, 1) if side == "assistant"), default=0)
     for number, (side, pieces) in enumerate(groups, 1):
         content, format = content_of(pieces)
         is_last = number == len(groups)
@@ -100,15 +101,16 @@ def _messages(
             format=format,
             created_at=time(given.get("createdAt")) or NOT_YET,
             status="interrupted" if given.get("unfinished") else "complete",
-            usage=_usage(given) if side == "assistant" else None,
+            usage=_usage(given, has_tokens=number == answer) if side == "assistant" else None,
             metadata=(metadata or None) if is_last else None,
         )
         yield ForeignMessage(message, parent_id)
         parent_id = name
 
 
-def _usage(given: dict[str, Any]) -> Usage | None:
-    model, tokens = text(given.get("model")) or None, count(given.get("tokenCount"))
+def _usage(given: dict[str, Any], *, has_tokens: bool) -> Usage | None:
+    """The tokens are those of the whole message: only its last piece has them."""
+    model, tokens = text(given.get("model")) or None, count(given.get("tokenCount")) if has_tokens else 0
     return Usage(model=model, output_tokens=tokens) if model or tokens else None
 
 

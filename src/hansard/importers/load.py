@@ -8,7 +8,7 @@ with messages that were written here meanwhile. What was deleted here stays dele
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -24,14 +24,16 @@ from hansard.importers.garbage import rare_collections
 from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines, store_new_lines
-from hansard.importers.values import text
+from hansard.importers.values import reporting_times, text
 from hansard.model import MAIN, Conversation, Message, Rating
-from hansard.store import Store
+from hansard.store import Store, checks
 from hansard.store.append import MANY
 from hansard.store.drafts import LONG, Drafts, make_drafts
 
 BATCH = 1_000
 """Messages of one append."""
+_BATCH_CHARACTERS = 4_000_000
+"""Characters after which one ends: the storage holds them several times on their way, encoded and as words."""
 _THUMBS = {"thumbs_up": 1, "thumbs_down": -1, "thumbsUp": 1, "thumbsDown": -1}
 _COMMENT = 1_000
 """Characters of a rating's comment that are kept with it; the metadata has all of them."""
@@ -64,6 +66,8 @@ async def load(
 ) -> ImportReport:
     """Stores the conversations and returns the report. `dry_run` only counts. `strict` raises the first problem."""
     with rare_collections(), _indexing(store, is_needed=not dry_run):
+        if not isinstance(conversations, AsyncIterable):
+            conversations = reporting_times(conversations, report)
         async with aclosing(_groups(conversations, 1 if strict else _GROUP)) as groups:
             async for group in groups:
                 if strict:
@@ -208,10 +212,48 @@ class _Loading:
             return
         if found is not None:
             await self._find_stored(found)
-        missing = [each for each in self._messages.values() if each.message.id not in self._branch_of]
+        else:
+            self._check()
+        kept = self._within_limits()
+        missing = [id for id in kept if id not in self._branch_of]
+        if self._is_new and not kept and self._is_refused:
+            return  # each message was reported
         self._report.messages += len(missing)
-        self._report.branches += max(0, len(_leaves(self._messages)) - 1) if found is None else 0
+        self._report.branches += max(0, len(_leaves(kept)) - 1) if found is None else 0
         self._note(len(missing))
+
+    def _check(self) -> None:
+        """Raises `ValidationError` if the conversation itself is beyond the store's limits."""
+        given, limits = self._given, self._store.limits
+        checks.id_of(given.id, "id", limits)
+        checks.optional_id(self._user_id, "user_id", limits)
+        checks.optional_id(self._owner.agent_id or given.agent_id, "agent_id", limits)
+        checks.optional_text(given.title or given.first_words, "title")
+        checks.metadata(given.metadata)
+
+    def _within_limits(self) -> dict[str, ForeignMessage]:
+        """The messages that the store has or would take, each with the nearest of them above it."""
+        kept: dict[str, ForeignMessage] = {}
+        for id, each in self._messages.items():
+            parent = each.parent
+            while parent in self._left_out:
+                parent = self._messages[parent].parent
+            if id in self._branch_of or self._is_within_limits(each.message):
+                kept[id] = ForeignMessage(each.message, parent)
+        return kept
+
+    def _is_within_limits(self, message: Message) -> bool:
+        try:
+            make_drafts([self._prepared(message)], self._store.limits, are_parsed=self._given.is_parsed)
+        except ValidationError as error:
+            self._refuse(message, error)
+            return False
+        return True
+
+    def _refuse(self, message: Message, error: ValidationError) -> None:
+        self._left_out.add(message.id)
+        self._is_refused = True
+        self._report.complain(f"conversation {self._given.id!r}, message {message.id[:100]!r}", str(error))
 
     async def run(self) -> None:
         found = await self._store.get_conversation(self._given.id)
@@ -315,10 +357,8 @@ class _Loading:
         at: str | None = leaf
         while at is not None and at not in self._branch_of:
             each = self._messages[at]
-            message = each.message
-            has_rating = message.metadata is not None and "rating" in message.metadata
             if at not in self._left_out:
-                missing.append(self._rated(message) if has_rating else message)
+                missing.append(self._prepared(each.message))
             at = each.parent
         if missing:
             missing.reverse()
@@ -326,8 +366,7 @@ class _Loading:
 
     async def _append(self, after: str | None, messages: list[Message]) -> None:
         branch = await self._branch_after(after, messages[0].id)
-        for start in range(0, len(messages), BATCH):
-            batch = messages[start : start + BATCH]
+        for batch in self._batches(messages):
             try:
                 drafts = await self._drafts(batch)
                 appended = await self._store.append(self._given.id, drafts, branch=branch, create=False, split=True)
@@ -340,6 +379,21 @@ class _Loading:
             self._tips[kept[-1]] = branch
             self._branch_of.update(dict.fromkeys(kept, branch))
 
+    def _batches(self, messages: list[Message]) -> Iterator[list[Message]]:
+        if self._size <= _BATCH_CHARACTERS:
+            yield from (messages[start : start + BATCH] for start in range(0, len(messages), BATCH))
+            return
+        batch: list[Message] = []
+        characters = 0
+        for message in messages:
+            batch.append(message)
+            characters += _characters(message.content)
+            if len(batch) == BATCH or characters >= _BATCH_CHARACTERS:
+                yield batch
+                batch, characters = [], 0
+        if batch:
+            yield batch
+
     async def _drafts(self, messages: list[Message]) -> Drafts | list[Message]:
         """The messages, checked and encoded where that is less work than the Store has with messages of any origin."""
         if not self._given.is_parsed:
@@ -348,6 +402,10 @@ class _Loading:
         if len(messages) > MANY or self._size > LONG:
             return await run_in_thread(partial(make_drafts, messages, limits, are_parsed=True))
         return make_drafts(messages, limits, are_parsed=True)
+
+    def _prepared(self, message: Message) -> Message:
+        has_rating = message.metadata is not None and "rating" in message.metadata
+        return self._rated(message) if has_rating else message
 
     def _rated(self, message: Message) -> Message:
         """Returns a message with what somebody thought of it in the foreign program."""
@@ -373,9 +431,7 @@ class _Loading:
                 self._left_out.add(message.id)
                 self._report.lose("was deleted from this store", str(conflict))
             except ValidationError as error:
-                self._left_out.add(message.id)
-                self._is_refused = True
-                self._report.complain(f"conversation {self._given.id!r}, message {message.id[:100]!r}", str(error))
+                self._refuse(message, error)
 
     async def _branch_after(self, after: str | None, first: str) -> str:
         """Returns the branch that ends with a message, or a new one from there."""

@@ -129,11 +129,12 @@ class Table:
             parent = (_value(row, each.parent) or None) if is_tree else before
             messages.append(ForeignMessage(message, None if parent is None else str(parent)))
             before = message.id
+        first = messages[0].message.created_at
         return ForeignConversation(
             id=id,
             messages=messages,
             title=_text(_value(rows[0], layouts[0].title)),
-            created_at=time(_value(rows[0], layouts[0].time)),
+            created_at=None if first is NOT_YET else first,
             user_id=_text(_value(rows[0], layouts[0].user)),
             metadata={"imported_from": self.name},
             is_parsed=True,

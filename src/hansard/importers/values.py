@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Generator, Iterable, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from hansard.formats import parts
+from hansard.importers.report import ImportReport
 from hansard.model import ROLES
 
-_MILLISECONDS = 10**11
-"""Above this a number of seconds would be in the year 5138: it is milliseconds."""
+_UNITS = ((10**17, 10**9), (10**14, 10**6), (10**11, 10**3))
+"""Above the first of each, so many parts of a second are meant: it would be the year 5138 in the next larger unit."""
+_NUMBER = re.compile(r"\d{9,}(\.\d+)?")
+"""A number of seconds as a table has it. Fewer digits are a date without hyphens, or no time."""
+_unread_times: ContextVar[ImportReport | None] = ContextVar("unread_times", default=None)
+_EXAMPLE = 100
+"""Characters of a value that a report shows."""
 _MOST = 1 << 62
 _ROLES = {
     **dict.fromkeys(("human", "prompter", "user_message", "humanmessagechunk"), "user"),
@@ -21,6 +29,8 @@ _ROLES = {
     "systemmessagechunk": "system",
 }
 """What other programs call roles."""
+
+T = TypeVar("T")
 
 
 def text(value: object) -> str:
@@ -59,18 +69,46 @@ def number(value: object) -> float | None:
 
 
 def time(value: object) -> datetime | None:
-    """Seconds or milliseconds since 1970, or ISO 8601. None for anything else, and for times that no calendar has."""
+    """Seconds since 1970, or thousandths, millionths or billionths of one; or ISO 8601. None for anything else.
+
+    A value that is there and no time is reported while `reporting_times` reads on.
+    """
+    found = _time(value)
+    if found is None and value not in (None, "", 0) and (report := _unread_times.get()) is not None:
+        report.lose("time that no calendar has", repr(value)[:_EXAMPLE])
+    return found
+
+
+def _time(value: object) -> datetime | None:
     try:
-        if type(value) is float or type(value) is int:
-            seconds = value / 1000 if value > _MILLISECONDS else value
-            return datetime.fromtimestamp(seconds, UTC) if value > 0 else None
         if isinstance(value, str):
-            value = datetime.fromisoformat(value) if value else None
+            value = float(value) if _NUMBER.fullmatch(value) else datetime.fromisoformat(value) if value else None
+        if type(value) is float or type(value) is int:
+            parts = next((parts for least, parts in _UNITS if value > least), 1)
+            return datetime.fromtimestamp(value / parts, UTC) if value > 0 else None
         if isinstance(value, datetime):
             return value if value.tzinfo else value.replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
         return None
     return None
+
+
+def reporting_times(read: Iterable[T], report: ImportReport) -> Generator[T]:
+    """What an importer reads; values that `time` cannot read meanwhile are reported."""
+    each = iter(read)
+    try:
+        while True:
+            before = _unread_times.set(report)
+            try:
+                found = next(each)
+            except StopIteration:
+                return
+            finally:
+                _unread_times.reset(before)
+            yield found
+    finally:
+        if isinstance(each, Generator):
+            each.close()
 
 
 def media_part(data: bytes, media_type: str, name: str | None = None) -> parts.AnyPart:

@@ -22,6 +22,7 @@ from hansard.errors import QuotaExceeded, TimedOut, ValidationError
 from hansard.importers import Importer, ImportReport, ImportSource, importer_for, importer_named, load, open_source
 from hansard.importers.load import Owner
 from hansard.importers.registry import parsed_map
+from hansard.importers.values import reporting_times
 from hansard.server.endpoints import Id
 from hansard.server.problems import HttpError
 from hansard.server.request import Request
@@ -95,7 +96,7 @@ async def imported(request: Request[Any, Any], path: Path, query: ImportFileQuer
             importer = await loop.run_in_executor(thread, _importer, source, query)
             report = ImportReport(importer.name)
             owner = Owner(agent_id=query.agent_id)
-            async with aclosing(_on_thread(importer.read(source, report), thread)) as found:
+            async with aclosing(_on_thread(reporting_times(importer.read(source, report), report), thread)) as found:
                 return await load(request.store, found, report, owner=owner, dry_run=query.dry_run, strict=query.strict)
         finally:
             await loop.run_in_executor(thread, source.close)

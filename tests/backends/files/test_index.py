@@ -16,12 +16,12 @@ import pytest
 from tests.backends.files import kit
 
 from hansard import Limits, Message, Participant, TimedOut, Unavailable, sync
-from hansard.backends.files import FilesBackend, catalog, journals, line_format
+from hansard.backends.files import FilesBackend, catalog, journals, line_format, search
 from hansard.backends.files.index import TenantIndex
 from hansard.backends.files.records import RecordJournal
 from hansard.backends.files.replay import JournalReplay
 from hansard.backends.files.rows import QUERIES
-from hansard.backends.files.tenant import SharedResources
+from hansard.backends.files.tenant import SharedResources, Tenant
 from hansard.backends.files.tenant_log import TenantLogState
 from hansard.store.core import utc_now
 from hansard.testing import Clock, state
@@ -715,3 +715,25 @@ def test_an_erased_user_is_named_in_no_file(tmp_path: Path) -> None:
         store.erase_user(ada.id)
         assert ada.id.encode() not in kit.everything(tmp_path)
     assert ada.id.encode() not in kit.everything(tmp_path)
+
+
+def test_a_pass_of_the_search_index_holds_few_long_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "PASS_BYTES", 1000)
+    passes = list_of_passes(monkeypatch)
+    with sync.connect(f"file://{tmp_path}") as store:
+        store.append("c", [Message("user", f"n{number} " + "heron " * 100) for number in range(5)])
+        assert [hit.message.seq for hit in store.search("n4")] == [5]
+    assert max(passes) == 2
+
+
+def list_of_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each pass indexes, from now on."""
+    passes: list[int] = []
+    index_some = search.index_some
+
+    def noted(tenant: Tenant) -> int:
+        passes.append(index_some(tenant))
+        return passes[-1]
+
+    monkeypatch.setattr(search, "index_some", noted)
+    return passes

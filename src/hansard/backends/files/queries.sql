@@ -209,8 +209,8 @@ SELECT coalesce(max(n), 0) FROM messages;
 UPDATE search_state SET indexed = min(indexed, ?);
 
 -- to_index --
--- Messages that are not in the search index yet, and their journals.
-SELECT m.n, c.name FROM messages m INDEXED BY messages_by_number JOIN conversations c ON c.pk = m.conversation
+-- Messages that are not in the search index yet, their journals and their bytes.
+SELECT m.n, c.name, m.length FROM messages m INDEXED BY messages_by_number JOIN conversations c ON c.pk = m.conversation
 WHERE m.n > ? ORDER BY m.n LIMIT ?;
 
 -- place_of_number --

@@ -20,6 +20,7 @@ from hansard.backends.files.journals import OpenJournal
 from hansard.backends.files.rows import QUERIES, MessagePosition
 from hansard.backends.files.state import decode_core
 from hansard.backends.files.tenant import Tenant
+from hansard.backends.shared import lists
 from hansard.backends.shared.full_text import columns_of, conversation_term, expression
 from hansard.backends.shared.vocabulary import with_pieces
 from hansard.contract.types import Context, StoredBranch
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 PASS = 1000
 """Messages that are indexed in one transaction."""
+PASS_BYTES = 8_000_000
+"""Bytes of those messages: their texts and words are held until the transaction."""
 _ATTEMPTS = 3
 """Attempts of a search whose hits were changed before they could be read."""
 
@@ -87,7 +90,8 @@ def index_some(tenant: Tenant) -> int:
     index = tenant.index
     with index.connection(current=True) as connection:
         indexed, version, _ = connection.execute(QUERIES["search_state"]).fetchone()
-        found = connection.execute(QUERIES["to_index"], (indexed, PASS)).fetchall() if version == VERSION else []
+        waiting = connection.execute(QUERIES["to_index"], (indexed, PASS)) if version == VERSION else ()
+        found, _ = lists.take(waiting, PASS, PASS_BYTES, _length)
     if version != VERSION:
         # The terms were made by another version of the analysis.
         with index.writing() as connection:
@@ -110,9 +114,12 @@ def index_some(tenant: Tenant) -> int:
     return len(found)
 
 
-def _terms(tenant: Tenant, found: Sequence[tuple[int, str]]) -> Iterator[tuple[Terms, MessagePosition]]:
+_length: Callable[[tuple[int, str, int]], int] = itemgetter(2)
+
+
+def _terms(tenant: Tenant, found: Sequence[tuple[int, str, int]]) -> Iterator[tuple[Terms, MessagePosition]]:
     for name, group in groupby(sorted(found, key=itemgetter(1)), itemgetter(1)):
-        numbers = [n for n, _ in group]
+        numbers = [n for n, *_ in group]
         with tenant.journals.opened(name, indexed=True) as opened:
             if opened is None or not opened[1].state.is_live:
                 continue

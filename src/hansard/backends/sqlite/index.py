@@ -9,8 +9,8 @@ same transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from operator import index, itemgetter
 from typing import Any
 
@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from hansard import codec
 from hansard.analysis import VERSION, columns, searchable, searchable_content, searchable_text
+from hansard.backends.shared import lists
 from hansard.backends.shared.full_text import columns_of, owner_terms
 from hansard.backends.sqlite import rows
 from hansard.backends.sqlite.errors import decodes
@@ -33,6 +34,8 @@ SHORT_PASS = 200
 """Messages of one pass when idle: a caller that arrives meanwhile waits for that long."""
 LONG_PASS = 5000
 """Messages of one pass when a caller waits for the index: fewer and larger passes cost less."""
+PASS_CHARACTERS = 8_000_000
+"""Characters of the messages of one pass, after which it ends: it holds them twice, as they are and as words."""
 _TENANT_SHIFT = 45
 _ENTRY_MASK = (1 << _TENANT_SHIFT) - 1
 _SLOT_BITS = 12
@@ -145,7 +148,8 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     state = state_of(writer.connection)
     if not state.is_ours:
         return 0  # left as it is until it is rebuilt
-    found = writer.run("to_index", state.indexed, limit).fetchall()
+    with closing(writer.run("to_index", state.indexed, limit)) as waiting:
+        found = _first_rows(waiting)
     if not found:
         return 0
     _add(writer, state, found[-1][0], _with_texts(found))
@@ -153,6 +157,16 @@ def index_some(writer: SqliteWriter, limit: int = PASS) -> int:
     writer.unmerged += len(found)
     left: int = state.last - found[-1][0]
     return max(0, left)
+
+
+@decodes
+def _first_rows(waiting: Iterable[Row]) -> list[Row]:
+    """Returns as many rows of `to_index` as one pass may hold, and at least one."""
+    return lists.take(waiting, None, PASS_CHARACTERS, _length)[0]
+
+
+def _length(row: Row) -> int:
+    return len(row[8] or "")
 
 
 @decodes

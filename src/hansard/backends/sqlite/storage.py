@@ -233,11 +233,10 @@ class SqliteStorage:
 
     async def reindex(self) -> AsyncIterator[int]:
         await self._write(index.empty)
-        done, left = 0, 1
-        while left:
-            left = await self._write(index.index_bulk)
-            done += index.LONG_PASS
-            yield done
+        every = self._read(index.state_of).tail
+        while left := await self._write(index.index_bulk):
+            yield max(0, every - left)
+        yield every
         await self._merge(index.merge)
 
     async def upgrade_index(self) -> None:
