@@ -176,13 +176,12 @@ def test_nor_on_a_larger_set() -> None:
 
 
 @pytest.mark.skipif(os.environ.get("HANSARD_CONTRACT") != "all", reason="takes minutes: `make soak` runs it")
+@pytest.mark.timeout(1800)  # it embeds 200,000 tokens
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_nor_among_long_messages(shape: Shape) -> None:
-    long = judgements.long(shape)
-    # Four questions of 288, at 25: see "Results" in docs/reference/retrieval.md.
-    assert_both_are_best(outcomes(long, models.installed("bge-small-en")), 1.5)
+    assert_both_are_best(outcomes(judgements.long(shape), models.installed("bge-small-en")))
 
 
-def assert_both_are_best(found: dict[str, Any], slack: float = 0.5) -> None:
-    for depth in (10, 25, 50):
-        assert found["hybrid"][depth] >= max(found["words"][depth], found["meaning"][depth]) - slack, (depth, found)
+def assert_both_are_best(found: dict[str, Any]) -> None:
+    for depth in (10, 25, 40, 50):
+        assert found["hybrid"][depth] >= max(found["words"][depth], found["meaning"][depth]) - 0.5, (depth, found)

@@ -183,7 +183,9 @@ async def both(view: View, context: Context, lookup: Lookup, cursor: str | None,
         logger.warning("searched by words alone: %s", error)
         near = nearest_messages.Nearest([], False)
     matches |= {_key(match): match for _, match in near.found}
-    combined = fusion.fused([_key(each.match) for each in by_words], [_key(match) for _, match in near.found])
+    combined = fusion.fused(
+        [(each.score, _key(each.match)) for each in by_words], [(score, _key(match)) for score, match in near.found]
+    )
     complete = near.complete and ranking.complete
     found = [(score, matches[key]) for score, key in combined]
     return await _page(view, found, lookup, "hybrid", skipped, cap, complete=complete)
