@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import enum
 import math
+import subprocess
+import sys
 from collections import OrderedDict, UserDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -233,3 +235,42 @@ def test_a_prefix_is_a_prefix(one: tuple[str, ...], other: tuple[str, ...]) -> N
 def test_a_digest_knows_where_an_id_ends() -> None:
     assert codec.digest("ab", "c") != codec.digest("a", "bc") != codec.digest("abc")
     assert codec.digest("a", "b") == codec.digest("a", "b")
+
+
+_THREADS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from msgspec import Struct
+
+from hansard.backends.shared import documents
+
+
+def fresh():
+    made = {"Struct": Struct}
+    exec("class A(Struct):\\n    x: 'int'\\n    y: 'dict[str, list[int]] | None' = None", made)
+    exec("class B(Struct):\\n    a: 'A'\\n    b: 'list[A]'\\n    c: 'tuple[int, str] | None' = None", made)
+    for kind in (made["A"], made["B"]):
+        kind.__module__ = "__main__"
+    globals().update(made)
+    return made["B"]
+
+
+def decode(kind, barrier):
+    barrier.wait()
+    return documents.decode(b'{"a": {"x": 1}, "b": []}', kind, "here").a.x
+
+
+sys.setswitchinterval(1e-6)
+with ThreadPoolExecutor(4) as pool:
+    for _ in range(500):
+        kind, barrier = fresh(), Barrier(4)
+        assert [each.result() for each in [pool.submit(decode, kind, barrier) for _ in range(4)]] == [1, 1, 1, 1]
+"""
+
+
+def test_threads_may_decode_a_type_for_the_first_time_at_once() -> None:
+    """msgspec alone crashes the process."""
+    run = subprocess.run([sys.executable, "-c", _THREADS], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]

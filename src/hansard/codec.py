@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -43,6 +44,21 @@ _PIECE = 1 << 20
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_reading_types = Lock()
+_read_types: set[Any] = set()
+
+
+def prepare(*kinds: Any) -> None:
+    """Makes msgspec read the annotations of types, before values of them are decoded or converted.
+
+    Else it does so the first time, without a lock: two threads that do it at once crash the process.
+    """
+    if _read_types.issuperset(kinds):
+        return
+    with _reading_types:
+        for kind in kinds:
+            msgspec.json.Decoder(kind)
+        _read_types.update(kinds)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -333,6 +349,7 @@ class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
 @cache
 def extra_decoder() -> msgspec.json.Decoder[Extra]:
     """Created on first use: creating it costs more than importing this module."""
+    prepare(Extra)
     return msgspec.json.Decoder(Extra)
 
 

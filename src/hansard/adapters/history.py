@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hansard import formats
+from hansard import codec, formats
 from hansard.errors import Corrupt
 from hansard.formats import ToolLinks, dialogue, registry
 from hansard.formats.parts import Reading, Text, as_text
@@ -39,6 +39,7 @@ async def newest(store: Store, conversation_id: str, count: int, branch: str | N
 
 def value_of(record: Record, kind: type[T]) -> T:
     """Returns the value of a record. Refuses one that this version did not write."""
+    codec.prepare(kind)
     try:
         return msgspec.convert(record.value, kind)
     except msgspec.ValidationError as error:

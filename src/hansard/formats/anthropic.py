@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from hansard import codec
 from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
     AnyPart,
@@ -202,6 +203,7 @@ AnyBlock = (
     | ToolResultBlock
     | HostedBlock
 )
+codec.prepare(AnyBlock)
 
 
 # Reading

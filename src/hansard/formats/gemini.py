@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, structs
 
+from hansard import codec
 from hansard.formats.anthropic import OPENING
 from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
@@ -72,6 +73,9 @@ class GeminiPart(Struct, forbid_unknown_fields=True):
     file_data: FileData | None = None
     function_call: GeminiFunctionCall | None = None
     function_response: FunctionResponse | None = None
+
+
+codec.prepare(GeminiPart)
 
 
 # Reading

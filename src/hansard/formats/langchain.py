@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from hansard import codec
 from hansard.formats import openai_chat
 from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
@@ -70,6 +71,9 @@ class Data(Struct):
     tool_call_id: str | UnsetType = UNSET
     status: Literal["success", "error"] = "success"
     example: bool = False
+
+
+codec.prepare(Data, StandardMedia, LangchainToolCall)
 
 
 # Reading

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from hansard import codec
 from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.parts import (
     AnyPart,
@@ -142,6 +143,7 @@ class ToolMessage(Struct, tag_field="role", tag="tool"):
 
 
 AnyMessage = UserMessage | SystemMessage | DeveloperMessage | AssistantMessage | ToolMessage
+codec.prepare(AnyPiece, AnyCall, AnyMessage)
 
 
 # Reading

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from hansard import codec
 from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.openai_chat import NO_OUTPUT, image_at
 from hansard.formats.parts import (
@@ -55,6 +56,7 @@ class FunctionOutput(Struct, tag="function_call_output"):
 
 
 AnyItem = RealtimeFunctionCall | FunctionOutput
+codec.prepare(AnyItem)
 
 
 # Reading

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from hansard import codec
 from hansard.formats.dialogue import DialogueEntry, Loss, Losses, Written
 from hansard.formats.openai_chat import NO_OUTPUT, Breakpoint, image_at
 from hansard.formats.parts import (
@@ -168,6 +169,7 @@ class McpItem(Struct, tag="mcp_call"):
 
 HostedItem = WebSearchItem | FileSearchItem | CodeItem | McpItem
 AnyItem = ReasoningItem | FunctionCallItem | CustomCallItem | HostedItem
+codec.prepare(AnyPiece, AnyItem)
 
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")

@@ -88,6 +88,7 @@ class OtherPart(Part, frozen=True, tag="other"):
 
 
 AnyPart = Text | ImagePart | Audio | Document | ToolCall | ToolResult | Reasoning | Refusal | OtherPart
+codec.prepare(AnyPart)
 
 
 class Reading(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from hansard import codec
 from hansard.analysis import analyse, parse_query, searchable
 from hansard.errors import ValidationError
 from hansard.model import Message
@@ -119,6 +120,9 @@ class _Arguments(Struct):
     query: str
     limit: int | None = None
     """With some APIs a model writes `null` for a missing argument."""
+
+
+codec.prepare(_Arguments)
 
 
 def _has_all(hit: Hit) -> bool:

@@ -229,6 +229,7 @@ def struct(value: object, kind: type[T], what: str) -> T:
         plain = _in_snake_case(plain, known)
     if unknown := set(plain).difference(known):
         raise ValidationError(f"{what} has unknown fields {sorted(unknown)}: known are {sorted(known)}")
+    codec.prepare(kind)
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:

@@ -8,6 +8,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
+from hansard import codec
 from hansard.assembly import toolpack
 from hansard.assembly.explanation import Prompt
 from hansard.assembly.summaries import TOOLPACK, SummaryRequest
@@ -108,6 +109,7 @@ async def _recall(view: View, context: Context, conversation_id: str) -> _Memory
     if record is None:
         return _Memory()
     texts = {each.prompt_id: each.text for each in await view.backend.list_summaries(context, conversation_id, None)}
+    codec.prepare(Roll)
     rolls = msgspec.convert(record.value, list[Roll])
     whole = [structs.replace(roll, text=texts[TOOLPACK + roll.id]) for roll in rolls if TOOLPACK + roll.id in texts]
     return _Memory(whole, record.revision)

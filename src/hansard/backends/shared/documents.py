@@ -18,6 +18,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def decode(data: bytes | Raw, kind: type[S], where: str) -> S:
+    codec.prepare(kind)
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
