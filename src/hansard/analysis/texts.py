@@ -70,7 +70,10 @@ def _collect(value: Any, texts: list[str], *, free: bool) -> None:
             texts.append(value)
     elif isinstance(value, list):
         for item in value:
-            _collect(item, texts, free=free)
+            if free or type(item) is not dict:
+                _collect(item, texts, free=free)
+            else:
+                _collect_fields(item, texts)
     elif isinstance(value, dict):
         if free:
             for key, item in value.items():
@@ -95,6 +98,8 @@ def _collect_fields(value: dict[str, Any], texts: list[str]) -> None:
             # As `_collect` does, without the call: most fields are texts.
             if item and not _is_encoded(item):
                 texts.append(item)
+        elif type(item) is dict:
+            _collect_fields(item, texts)
         else:
             _collect(item, texts, free=False)
 

@@ -218,4 +218,7 @@ def _relation(id: str, given: dict[str, Any]) -> dict[str, Any]:
 def _begins_with(item: dict[str, Any], beginnings: tuple[str, ...]) -> bool:
     """Whether each piece of a message begins with one of these."""
     pieces = items(item.get("content"))
-    return bool(pieces) and all(text(mapping(piece).get("text")).startswith(beginnings) for piece in pieces)
+    for piece in pieces:
+        if not text(mapping(piece).get("text")).startswith(beginnings):
+            return False
+    return bool(pieces)

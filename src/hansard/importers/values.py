@@ -82,7 +82,8 @@ def time(value: object) -> datetime | None:
 def _time(value: object) -> datetime | None:
     try:
         if isinstance(value, str):
-            value = float(value) if _NUMBER.fullmatch(value) else datetime.fromisoformat(value) if value else None
+            is_number = value[4:5] != "-" and _NUMBER.fullmatch(value)
+            value = float(value) if is_number else datetime.fromisoformat(value) if value else None
         if type(value) is float or type(value) is int:
             parts = next((parts for least, parts in _UNITS if value > least), 1)
             return datetime.fromtimestamp(value / parts, UTC) if value > 0 else None
