@@ -11,11 +11,11 @@ not stored yet are added. No line is removed when the file loses it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from hashlib import blake2b
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hansard.errors import Conflict, Corrupt, NotFound
 from hansard.model import Message, Record
@@ -25,6 +25,8 @@ NAMESPACE = "transcript"
 _CHUNK_LINES = 500
 _CHUNK_BYTES = 1 << 20
 _ATTEMPTS = 5
+_LEVEL = 1
+"""Of compression: hardly larger than the usual one, and a third of its work."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,6 +42,15 @@ class TranscriptLine(Struct, frozen=True, array_like=True, omit_defaults=True, g
     message_id: str | None = None
 
 
+class PackedChunk(Struct, frozen=True, gc=False):
+    """Some lines, as a record holds them."""
+
+    start: int
+    """How many lines are before it."""
+    count: int
+    value: bytes
+
+
 class Transcript(Struct, frozen=True):
     """All lines of a file."""
 
@@ -47,6 +58,8 @@ class Transcript(Struct, frozen=True):
     ends_with_newline: bool = True
     size: int = 0
     """How many bytes the lines have, with their messages."""
+    chunks: tuple[PackedChunk, ...] = ()
+    """Instead of the lines, the chunks that records hold: see `packed`."""
 
 
 class _Chunk(Struct, frozen=True, array_like=True):
@@ -85,6 +98,21 @@ def _native(message: Message) -> bytes:
     return _encode(content[0] if isinstance(content, list) and len(content) == 1 else content)
 
 
+def packed(transcript: Transcript) -> Transcript:
+    """Returns the transcript with its lines as records hold them: smaller, and ready to store."""
+    return structs.replace(transcript, lines=[], chunks=_chunks_of(transcript))
+
+
+def _chunks_of(transcript: Transcript) -> tuple[PackedChunk, ...]:
+    if not transcript.lines:
+        return transcript.chunks
+    return tuple(_packed(0, _NO_LINES, transcript.lines, transcript.ends_with_newline))
+
+
+def _lines_of(transcript: Transcript) -> list[TranscriptLine]:
+    return transcript.lines or [line for chunk in transcript.chunks for line in _unpacked(chunk.value).lines]
+
+
 async def store_lines(store: Store, conversation_id: str, transcript: Transcript) -> int:
     """Adds the lines that are not stored yet to a conversation, and returns how many those were."""
     view = await owners_view(store, conversation_id)
@@ -100,15 +128,15 @@ async def store_lines(store: Store, conversation_id: str, transcript: Transcript
 
 async def store_new_lines(store: Store, owner: str | None, conversation_id: str, transcript: Transcript) -> int:
     """The same for a conversation that this caller has just created, for this owner: it has no lines yet."""
-    if not transcript.lines:
-        return 0
     view = store if owner is None or store.user_id is not None else store.user(owner)
+    chunks = _chunks_of(transcript)
     try:
-        await _write(view, conversation_id, None, _NO_LINES, transcript.lines, transcript.ends_with_newline)
+        for chunk in chunks:
+            await _put(view, conversation_id, chunk)
     except Conflict:
         # Somebody else stores the same transcript.
         return await store_lines(store, conversation_id, transcript)
-    return len(transcript.lines)
+    return sum(chunk.count for chunk in chunks)
 
 
 async def append_lines(store: Store, conversation_id: str, transcript: Transcript, *, after: int) -> bool:
@@ -187,14 +215,15 @@ def _restored(line: TranscriptLine, natives: dict[str, bytes]) -> bytes | None:
 
 async def _add(view: Store, conversation_id: str, transcript: Transcript) -> int:
     place = (NAMESPACE, conversation_id)
+    lines = _lines_of(transcript)
     last, chunk = await _last_chunk(view, conversation_id)
     count = _count(last, chunk)
-    new: Sequence[TranscriptLine] = transcript.lines[count:]
-    if len(transcript.lines) < count or _digest(b"", transcript.lines[:count]) != chunk.digest:
+    new: Sequence[TranscriptLine] = lines[count:]
+    if len(lines) < count or _digest(b"", lines[:count]) != chunk.digest:
         known = {
             line.digest async for record in view.records.iter(place, exact=True) for line in _decoded(record).lines
         }
-        new = [line for line in transcript.lines if line.digest not in known]
+        new = [line for line in lines if line.digest not in known]
         if not new:
             return 0
     elif not new and transcript.ends_with_newline == chunk.ends_with_newline:
@@ -222,8 +251,26 @@ async def _write(
     new: Sequence[TranscriptLine],
     ends_with_newline: bool,
 ) -> None:
-    """Fills the last chunk, then begins others. Each is written only if nobody has written it meanwhile."""
+    """Fills the last chunk, then begins others."""
     start, revision = (int(last.key), last.revision) if last is not None else (0, 0)
+    for packed_chunk in _packed(start, chunk, new, ends_with_newline):
+        await _put(view, conversation_id, packed_chunk, revision)
+        revision = 0
+
+
+async def _put(view: Store, conversation_id: str, chunk: PackedChunk, revision: int = 0) -> None:
+    """Writes a chunk only if nobody has written it meanwhile."""
+    await view.records.put(
+        (NAMESPACE, conversation_id),
+        f"{chunk.start:012d}",
+        chunk.value,
+        expected_revision=revision,
+        conversation_id=conversation_id,
+    )
+
+
+def _packed(start: int, chunk: _Chunk, new: Sequence[TranscriptLine], ends_with_newline: bool) -> Iterator[PackedChunk]:
+    """Yields a chunk with the lines that it has room for, then chunks with the others."""
     lines, digest = [*chunk.lines], chunk.digest
     waiting = [*new]
     while True:
@@ -234,18 +281,12 @@ async def _write(
             size += len(waiting[taken].before)
             taken += 1
         digest = _digest(digest, waiting[:taken])
-        value = zlib.compress(msgspec.msgpack.encode(_Chunk(lines, digest, ends_with_newline)))
-        await view.records.put(
-            (NAMESPACE, conversation_id),
-            f"{start:012d}",
-            value,
-            expected_revision=revision,
-            conversation_id=conversation_id,
-        )
+        value = zlib.compress(msgspec.msgpack.encode(_Chunk(lines, digest, ends_with_newline)), _LEVEL)
+        yield PackedChunk(start, len(lines), value)
         waiting = waiting[taken:]
         if not waiting:
             return
-        start, revision, lines = start + len(lines), 0, []
+        start, lines = start + len(lines), []
 
 
 def _digest(digest: bytes, lines: Sequence[TranscriptLine]) -> bytes:
@@ -254,9 +295,13 @@ def _digest(digest: bytes, lines: Sequence[TranscriptLine]) -> bytes:
     return digest
 
 
+def _unpacked(value: bytes) -> _Chunk:
+    return msgspec.msgpack.decode(zlib.decompress(value), type=_Chunk)
+
+
 def _decoded(record: Record) -> _Chunk:
     try:
-        return msgspec.msgpack.decode(zlib.decompress(record.value), type=_Chunk)
+        return _unpacked(record.value)
     except (zlib.error, TypeError, msgspec.DecodeError) as error:
         where = f"record {record.key!r} of {record.namespace!r}"
         raise Corrupt(f"{where} is not a chunk of a transcript: {error}", where=where) from error
