@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,10 +45,39 @@ def peak_memory() -> float:
     status = Path("/proc/self/status")
     if status.exists():
         # Not ru_maxrss: on Linux, a child starts with the peak of its parent.
-        fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
-        return int(fields["VmHWM"].split()[0]) / 1024
+        return _peak_of(status)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1024 * 1024 if sys.platform == "darwin" else 1024)
+
+
+def _peak_of(status: Path) -> float:
+    fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
+    return int(fields["VmHWM"].split()[0]) / 1024
+
+
+@contextmanager
+def peaks_of_children() -> Iterator[list[float]]:
+    """Fills a list with the peak memory of each process that this one starts meanwhile, in MiB. Linux only."""
+    peaks: dict[str, float] = {}
+    found: list[float] = []
+    end = threading.Event()
+
+    def sample() -> None:
+        while not end.wait(0.02):
+            for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
+                with suppress(OSError, KeyError):  # it may end meanwhile
+                    peaks[pid] = _peak_of(Path(f"/proc/{pid}/status"))
+
+    thread = threading.Thread(target=sample)
+    if Path("/proc/self/task").exists():
+        thread.start()
+    try:
+        yield found
+    finally:
+        end.set()
+        if thread.ident is not None:
+            thread.join()
+        found += peaks.values()
 
 
 def drive(contender: Contender, coroutine: Coroutine[Any, Any, T]) -> T:

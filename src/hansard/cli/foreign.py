@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
-from itertools import chain
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,17 +66,20 @@ async def _import(
     from hansard import connect
     from hansard.importers import ImportReport, load
     from hansard.importers.load import Owner
-    from hansard.importers.values import reporting_times
+    from hansard.importers.reader_process import read_source
+    from hansard.limits import Limits
 
     report, owner = ImportReport(importer.name), Owner(agent_id=agent)
-    read = reporting_times(importer.read(source, report), report)
-    with _progress(source, report, context) as progress, closing(read) as found:
-        conversations: Iterable[ForeignConversation] = found
-        url = context.url
+    url = context.url
+    async with AsyncExitStack() as stack:
+        progress = stack.enter_context(_progress(source, report, context))
+        found = read_source(source, importer, Limits(), report, in_order=dry or strict)
+        read = await stack.enter_async_context(aclosing(found))
+        conversations: AsyncIterable[ForeignConversation] = read
         if is_missing(url):
             # A dry run, or an import that stores nothing, must not create the store.
-            first = None if dry else await _first_accepted(conversations, report, context, owner, strict=strict)
-            conversations = conversations if first is None else chain((first,), conversations)
+            first = None if dry else await _first_accepted(read, report, context, owner, strict=strict)
+            conversations = read if first is None else _with_first(first, read)
             url = "memory://" if first is None else url
         async with connect(url) as store:
             return await load(
@@ -91,8 +93,16 @@ async def _import(
             )
 
 
+async def _with_first(
+    first: ForeignConversation, others: AsyncIterable[ForeignConversation]
+) -> AsyncIterator[ForeignConversation]:
+    yield first
+    async for conversation in others:
+        yield conversation
+
+
 async def _first_accepted(
-    conversations: Iterable[ForeignConversation],
+    conversations: AsyncIterable[ForeignConversation],
     report: ImportReport,
     context: Context,
     owner: Owner,
@@ -102,20 +112,16 @@ async def _first_accepted(
     """Returns the first conversation that a store accepts; None if it refuses all, each of which is reported."""
     from hansard import connect
     from hansard.importers import ImportReport, load
-    from hansard.importers.report import ImportLoss
 
     async with connect("memory://") as store:
-        for conversation in conversations:
+        async for conversation in conversations:
             tried = ImportReport(report.source, problems=[*report.problems] if strict else [])
             # One with a writer can be read only once, and is checked by its own way into a store.
             if conversation.writer is None or tried.problems:
                 await load(_view(store, context), [conversation], tried, owner=owner, strict=strict)
             if conversation.writer is not None or tried.conversations:
                 return conversation
-            for problem in tried.problems:
-                report.complain(problem.where, problem.what)
-            for what, loss in tried.losses.items():
-                report.losses.setdefault(what, ImportLoss(0, loss.example)).count += loss.count
+            report.merge(tried)
     return None
 
 

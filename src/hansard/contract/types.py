@@ -58,6 +58,8 @@ class Draft(Struct, frozen=True, gc=False):
     """Bytes of `body`: what `max_bytes` counts."""
     given_id: bool
     """The caller chose the id, so it may be stored already."""
+    terms: tuple[str, str] | None = None
+    """The columns of the search index (see `hansard.analysis.columns`) if they were made already, as in an import."""
 
 
 class NewConversation(Struct, frozen=True, gc=False):

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from hansard.contract.types import Draft
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 from hansard.importers.transcripts import Transcript
@@ -24,6 +25,22 @@ class ForeignMessage(Struct, frozen=True, gc=False):
 
     message: Message
     parent: str | None
+    draft: Draft | None = None
+    """The message ready to store, if it was prepared already: see `preparation`."""
+
+
+def named(messages: list[ForeignMessage]) -> list[ForeignMessage]:
+    """The messages; those without an id are named by their place, so that the next import finds them."""
+    if all(each.message.id for each in messages):
+        return messages
+    found = []
+    before = None
+    for number, each in enumerate(messages, 1):
+        id = each.message.id or f"message-{number}"
+        parent = each.parent if each.parent != "" else before
+        found.append(ForeignMessage(structs.replace(each.message, id=id), parent))
+        before = before if each.message.id else id
+    return found
 
 
 class ForeignConversationWriter(Protocol):
@@ -62,6 +79,34 @@ class ForeignConversation(Struct, frozen=True, kw_only=True):
     """Whether contents and metadata of all messages are values decoded from JSON, which nothing else refers to."""
     writer: ForeignConversationWriter | None = None
     """Stores the conversation instead of `messages`, where it is more than messages."""
+
+
+def size_of(conversation: ForeignConversation) -> int:
+    """About how much is held of a conversation: its messages, the lines of its file, and its records."""
+    records = [*conversation.records, *conversation.user_records]
+    transcript = conversation.transcript
+    messages = conversation.messages
+    # Most bytes of a transcript are its messages.
+    size = transcript.size if transcript is not None else characters_of([one.message.content for one in messages])
+    return size + characters_of([record.value for record in records])
+
+
+def characters_of(content: Any) -> int:
+    """About how long a content is, however deep: a store refuses what is too deep, by its conversation."""
+    if type(content) is str:
+        return len(content)
+    characters = 0
+    waiting = [content]
+    while waiting:
+        part = waiting.pop()
+        kind = type(part)
+        if kind is str or kind is bytes:
+            characters += len(part)
+        elif kind is dict:
+            waiting += part.values()
+        elif kind is list:
+            waiting += part
+    return characters
 
 
 class Importer(Protocol):

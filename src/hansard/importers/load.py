@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
-from typing import Any, cast
+from typing import cast
 
 from msgspec import Struct, structs
 
@@ -21,7 +21,14 @@ from hansard.contract.backend import Indexed
 from hansard.errors import Conflict, QuotaExceeded, ValidationError
 from hansard.executor import run_in_thread
 from hansard.importers.garbage import rare_collections
-from hansard.importers.importer import ForeignConversation, ForeignConversationWriter, ForeignMessage
+from hansard.importers.importer import (
+    ForeignConversation,
+    ForeignConversationWriter,
+    ForeignMessage,
+    characters_of,
+    named,
+    size_of,
+)
 from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines, store_new_lines
 from hansard.importers.values import reporting_times, text
@@ -120,7 +127,7 @@ async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[lis
     async with aclosing(_each(conversations)) as each:
         async for conversation in each:
             count = len(conversation.messages)
-            size = _size(conversation)
+            size = size_of(conversation)
             is_full = len(group) >= most or messages + count > _GROUP_MESSAGES or characters + size > _GROUP_CHARACTERS
             if group and (is_full or conversation.id in group):
                 yield [*group.values()]
@@ -133,34 +140,6 @@ async def _groups(conversations: Conversations, most: int) -> AsyncGenerator[lis
                 group, messages, characters = {}, 0, 0
     if group:
         yield [*group.values()]
-
-
-def _size(conversation: ForeignConversation) -> int:
-    """About how much is held of a conversation: its messages, the lines of its file, and its records."""
-    records = [*conversation.records, *conversation.user_records]
-    transcript = conversation.transcript
-    messages = conversation.messages
-    # Most bytes of a transcript are its messages.
-    size = transcript.size if transcript is not None else _characters([one.message.content for one in messages])
-    return size + _characters([record.value for record in records])
-
-
-def _characters(content: Any) -> int:
-    """About how long a content is, however deep: a store refuses what is too deep, by its conversation."""
-    if type(content) is str:
-        return len(content)
-    characters = 0
-    waiting = [content]
-    while waiting:
-        part = waiting.pop()
-        kind = type(part)
-        if kind is str or kind is bytes:
-            characters += len(part)
-        elif kind is dict:
-            waiting += part.values()
-        elif kind is list:
-            waiting += part
-    return characters
 
 
 async def _each(conversations: Conversations) -> AsyncGenerator[ForeignConversation]:
@@ -387,7 +366,7 @@ class _Loading:
         characters = 0
         for message in messages:
             batch.append(message)
-            characters += _characters(message.content)
+            characters += characters_of(message.content)
             if len(batch) == BATCH or characters >= _BATCH_CHARACTERS:
                 yield batch
                 batch, characters = [], 0
@@ -396,6 +375,9 @@ class _Loading:
 
     async def _drafts(self, messages: list[Message]) -> Drafts | list[Message]:
         """The messages, checked and encoded where that is less work than the Store has with messages of any origin."""
+        drafts = [each for message in messages if (each := self._messages[message.id].draft) is not None]
+        if len(drafts) == len(messages):
+            return Drafts(tuple(drafts), {})
         if not self._given.is_parsed:
             return messages
         limits = self._store.limits
@@ -527,7 +509,7 @@ def _earlier(time: datetime | None, now: datetime) -> datetime | None:
 
 def _ordered(given: ForeignConversation, report: ImportReport) -> dict[str, ForeignMessage]:
     """The messages by id, parents before children. Missing parents, cycles and repeated ids are reported."""
-    messages = given.messages if all(each.message.id for each in given.messages) else _named(given.messages)
+    messages = named(given.messages)
     if (chain := _chain(messages)) is not None:
         return chain
     where = f"conversation {given.id!r}"
@@ -542,18 +524,6 @@ def _ordered(given: ForeignConversation, report: ImportReport) -> dict[str, Fore
             report.complain(where, f"message {id!r} follows {each.parent!r}, which is missing: it begins a branch")
             by_id[id] = ForeignMessage(each.message, None)
     return _sorted_by_parent(by_id, where, report)
-
-
-def _named(messages: list[ForeignMessage]) -> list[ForeignMessage]:
-    """Messages without an id are named by their place, so that the next import finds them."""
-    found = []
-    before = None
-    for number, each in enumerate(messages, 1):
-        id = each.message.id or f"message-{number}"
-        parent = each.parent if each.parent != "" else before
-        found.append(ForeignMessage(structs.replace(each.message, id=id), parent))
-        before = before if each.message.id else id
-    return found
 
 
 def _chain(messages: list[ForeignMessage]) -> dict[str, ForeignMessage] | None:

@@ -55,3 +55,22 @@ class ImportReport(Struct):
             self.problems.append(ImportProblem(where, what))
         else:
             self.more_problems += 1
+
+    def merge(self, other: ImportReport) -> None:
+        """Adds what another report has found."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for what, loss in other.losses.items():
+            self.lose(what, loss.example, loss.count)
+        for problem in other.problems:
+            self.complain(problem.where, problem.what)
+
+    def clear(self) -> None:
+        """Forgets what it has found."""
+        for name in _COUNTS:
+            setattr(self, name, 0)
+        self.losses.clear()
+        self.problems.clear()
+
+
+_COUNTS = ("new", "grown", "unchanged", "messages", "branches", "lines", "attachments", "more_problems")

@@ -66,8 +66,8 @@ two leaves one of each size. Merging more often costs more: every 1,000 messages
 _MERGED_IDLE = 100
 """Pages of one merge when idle: a caller that arrives meanwhile waits for about 20 milliseconds."""
 
-Unindexed = tuple[str, str | None, int, int, int, str]
-"""A message to index: the tenant, the user, the conversation, its key, its time and its searchable text."""
+Unindexed = tuple[str, str | None, int, int, int, tuple[str, str]]
+"""A message to index: the tenant, the user, the conversation, its key, its time and the columns of its text."""
 _created_at = itemgetter(4)
 _first = itemgetter(0)
 
@@ -173,7 +173,7 @@ def _length(row: Row) -> int:
 def _with_texts(found: Sequence[Row]) -> list[Unindexed]:
     """Decodes the rows of `to_index`. Some messages were deleted before they were indexed."""
     return [
-        (tenant, user_id, conversation, row[0], row[-2], _text_of(row))
+        (tenant, user_id, conversation, row[0], row[-2], columns(_text_of(row)))
         for _, tenant, user_id, conversation, *row in found
         if tenant is not None
     ]
@@ -184,8 +184,8 @@ def unindexed(
 ) -> list[Unindexed]:
     """Returns what `index_inserted` needs of new messages and their rows."""
     return [
-        (tenant, user_id, row[1], row[0], row[6], searchable(message))
-        for row, (message, _) in zip(made, placed, strict=True)
+        (tenant, user_id, row[1], row[0], row[6], draft.terms or columns(searchable(message)))
+        for row, (message, draft) in zip(made, placed, strict=True)
     ]
 
 
@@ -217,7 +217,7 @@ def _add(writer: SqliteWriter, state: IndexState, indexed: int, found: Sequence[
     entries: list[Row] = []
     listed: list[Row] = []
     for number, row, owner in zip(numbers, here, _owners_of(here), strict=True):
-        words, more = columns(row[-1])
+        words, more = row[-1]
         entries.append((number, words, more, owner))
         listed.append((number, row[3], length_of(words)))
     # In the order of their numbers: FTS5 then inserts them in one pass.

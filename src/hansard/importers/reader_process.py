@@ -1,0 +1,228 @@
+"""Reads foreign conversations in a process of its own, while this one stores those before them.
+
+An import is work of the processor. Half of it is to read the file and to make of each message what the store needs (see
+`preparation`), the other half is to store it. Threads of Python take turns, so the first half has a process. What is
+stored is the same.
+
+The child gets a `_Request` and answers with `_Batch`es, pickled, over pipes that only these two processes have. It ends
+when this process does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, closing, suppress
+from copyreg import dispatch_table
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import Struct
+
+from hansard.errors import HansardError, Unavailable
+from hansard.executor import run_in_thread
+from hansard.importers.garbage import rare_collections
+from hansard.importers.importer import ForeignConversation, Importer, size_of
+from hansard.importers.preparation import PackedConversation, prepare, unpack
+from hansard.importers.report import ImportReport
+from hansard.importers.source import ImportSource, ServerSource, open_source
+from hansard.importers.values import reporting_times
+from hansard.limits import Limits
+from hansard.model import NOT_YET
+
+_LEAST_BYTES = 8_000_000
+"""Of a source. Smaller ones are read before a process has begun."""
+_BATCH_MESSAGES = 5_000
+_BATCH_BYTES = 4_000_000
+"""Of the source: few enough to hold three times, here, there and on the way."""
+_END_SECONDS = 5.0
+"""For a child that was told to end, which removes what it has unpacked."""
+_COMMAND = "import sys; sys.path[:] = sys.argv[1:]; from hansard.importers.reader_process import main; main()"
+
+
+class _Request(Struct, frozen=True):
+    path: Path
+    importer: Importer
+    limits: Limits
+
+
+class _Batch(Struct, frozen=True):
+    conversations: list[PackedConversation]
+    report: ImportReport
+    """What was found since the batch before."""
+    moved: int
+    """The bytes that were read for it."""
+    is_last: bool = False
+    error: Exception | None = None
+    """Why it is the last one, if the source could not be read to its end."""
+
+
+def is_worthwhile(source: ImportSource, importer: Importer) -> bool:
+    """Whether the source is large enough for another process, which can read it and has a core of its own."""
+    if isinstance(source, ServerSource) or not _is_ours(importer) or _cores() < 2:
+        return False
+    return sum(map(source.size, source.names())) >= _LEAST_BYTES
+
+
+def _is_ours(importer: Importer) -> bool:
+    """Plugins need not be picklable, and LangGraph's threads go their own way into a store."""
+    return type(importer).__module__.startswith("hansard.") and importer.name != "langgraph"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+async def read_source(
+    source: ImportSource, importer: Importer, limits: Limits, report: ImportReport, *, in_order: bool = False
+) -> AsyncGenerator[ForeignConversation]:
+    """Yields what the importer reads, prepared for a store with these limits if another process reads it.
+
+    With `in_order`, nothing is read ahead: the report has no problem of what comes later.
+    """
+    if not in_order and is_worthwhile(source, importer):
+        async with aclosing(read_in_process(source, importer, limits, report)) as prepared:
+            async for conversation in prepared:
+                yield conversation
+        return
+    with closing(reporting_times(importer.read(source, report), report)) as read:
+        for conversation in read:
+            yield conversation
+
+
+async def read_in_process(
+    source: ImportSource, importer: Importer, limits: Limits, report: ImportReport
+) -> AsyncGenerator[ForeignConversation]:
+    """Yields what the importer reads, prepared for a store with these limits.
+
+    The report, and `source.moved`, get what the child tells with each batch.
+    """
+    child = _start(_Request(Path(source.path), importer, limits))
+    following = asyncio.ensure_future(run_in_thread(_next, child))
+    is_last = False
+    try:
+        while not is_last:
+            batch = await following
+            is_last = batch.is_last
+            if not is_last:
+                following = asyncio.ensure_future(run_in_thread(_next, child))
+                await asyncio.sleep(0)  # it begins now, not when the first group was stored
+            report.merge(batch.report)
+            source.moved(batch.moved)
+            for conversation in batch.conversations:
+                yield unpack(conversation)
+            if batch.error is not None:
+                raise batch.error
+    finally:
+        if not is_last:
+            child.terminate()
+        await run_in_thread(_end, child)
+        with suppress(Unavailable):
+            await following
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def _start(request: _Request) -> subprocess.Popen[bytes]:
+    # It finds the same modules as this process; -P: and takes none from the current folder.
+    command = [sys.executable, "-P", "-c", _COMMAND, *sys.path]
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise Unavailable(f"cannot start a process to read {request.path}: {error}", outcome="not_applied") from error
+    assert child.stdin is not None
+    with suppress(BrokenPipeError), child.stdin as pipe:
+        pickle.dump(request, pipe)
+    return child
+
+
+def _next(child: subprocess.Popen[bytes]) -> _Batch:
+    assert child.stdout is not None
+    try:
+        batch: _Batch = pickle.load(child.stdout)
+    except (EOFError, pickle.UnpicklingError, ValueError) as error:
+        text = f"the process that reads the file ended early ({child.wait()}): what was read is stored, import it again"
+        raise Unavailable(text, outcome="unknown") from error
+    return batch
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    try:
+        child.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+# The child
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both, and the parent ends this process
+    signal.signal(signal.SIGTERM, _exit)
+    request: _Request = pickle.load(sys.stdin.buffer)
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that is printed may get among the batches
+    with closing(_batches(request)) as batches, rare_collections():
+        try:
+            for batch in batches:
+                _write(batch, pipe)
+        except BrokenPipeError:
+            batches.close()
+            os._exit(1)  # the parent is gone
+
+
+def _exit(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
+def _batches(request: _Request) -> Generator[_Batch]:
+    report = ImportReport(request.importer.name)
+    conversations: list[PackedConversation] = []
+    moved = messages = 0
+    error = None
+
+    def move(count: int) -> None:
+        nonlocal moved
+        moved += count
+
+    try:
+        with closing(open_source(request.path)) as source:
+            source.moved = move
+            with closing(reporting_times(request.importer.read(source, report), report)) as read:
+                for each in read:
+                    conversations.append(prepare(each, request.limits, size_of(each)))
+                    messages += len(each.messages)
+                    if messages >= _BATCH_MESSAGES or moved >= _BATCH_BYTES:
+                        yield _Batch(conversations, report, moved)
+                        conversations, moved, messages = [], 0, 0
+                        report.clear()
+    except (HansardError, OSError) as raised:
+        error = raised
+    yield _Batch(conversations, report, moved, is_last=True, error=error)
+
+
+def _reduced(time: datetime) -> Any:
+    """Keeps the identity of `NOT_YET`, by which it is known."""
+    return (_not_yet, ()) if time is NOT_YET else time.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
+def _not_yet() -> datetime:
+    return NOT_YET
+
+
+def _write(batch: _Batch, pipe: IO[bytes]) -> None:
+    pickler = pickle.Pickler(pipe, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = {**dispatch_table, datetime: _reduced}
+    pickler.dump(batch)
+    pipe.flush()
+
+
+__all__ = ["is_worthwhile", "main", "read_in_process", "read_source"]

@@ -1,0 +1,288 @@
+"""Reading in a process of its own: what is stored is the same, and neither process is left behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.importers import exports
+from tests.importers.test_importers import FILES, imported, texts
+
+from hansard import Limits, Store, connect
+from hansard.errors import Unavailable, ValidationError
+from hansard.importers import (
+    ForeignConversation,
+    ForeignMessage,
+    Importer,
+    ImportReport,
+    importer_for,
+    importer_named,
+    load,
+    open_source,
+    reader_process,
+)
+from hansard.importers.preparation import prepare, unpack
+from hansard.importers.reader_process import _batches, _Request, _write, is_worthwhile, read_in_process
+from hansard.importers.source import ImportSource, ServerSource
+from hansard.importers.transcripts import raw_lines
+from hansard.model import NOT_YET, Message
+
+NOW = datetime(2026, 11, 18, tzinfo=UTC)
+
+
+def opened(path: Path) -> tuple[ImportSource, Importer]:
+    source = open_source(path)
+    try:
+        return source, importer_for(source)
+    finally:
+        source.close()  # it is read elsewhere
+
+
+def through_pipe(path: Path, importer: Importer, report: ImportReport) -> list[ForeignConversation]:
+    """What the child would send, without the child."""
+    found: list[ForeignConversation] = []
+    for batch in _batches(_Request(path, importer, Limits())):
+        pipe = io.BytesIO()
+        _write(batch, pipe)
+        received: reader_process._Batch = pickle.loads(pipe.getvalue())
+        report.merge(received.report)
+        found += map(unpack, received.conversations)
+        if received.error is not None:
+            raise received.error
+    return found
+
+
+async def everything(store: Store) -> list[Any]:
+    """All that a store holds, as JSON."""
+    held: list[Any] = []
+    async for conversation in store.iter_conversations(archived=None):
+        branches = await store.list_branches(conversation.id)
+        held += [conversation, branches]
+        for branch in branches:
+            held += [message async for message in store.iter_messages(conversation.id, branch=branch.id)]
+        held.append([line async for line in raw_lines(store, conversation.id)])
+    held += [record async for record in store.records.iter(())]
+    return [json.loads(json.dumps(each, default=_plain)) for each in held]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | datetime):
+        return str(value)
+    return {name: getattr(value, name) for name in value.__struct_fields__ if not name.startswith("_")}
+
+
+def lines_of(count: int, sessions: int = 50) -> str:
+    rows = (
+        {"session": f"s{number % sessions}", "role": "user", "content": f"heron {number}", "id": f"m{number}"}
+        for number in range(count)
+    )
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def large_file(folder: Path, messages: int = 30_000) -> Path:
+    """Of several batches."""
+    path = folder / "rows.jsonl"
+    path.write_text(lines_of(messages), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", FILES)
+async def test_what_another_process_has_read_is_stored_like_what_this_one_reads(tmp_path: Path, kind: str) -> None:
+    path = FILES[kind][1](tmp_path)
+    _, importer = opened(path)
+    async with connect("memory://", clock=lambda: NOW) as one, connect("memory://", clock=lambda: NOW) as other:
+        expected = await imported(one, path)
+        report = ImportReport(importer.name)
+        await load(other, through_pipe(path, importer, report), report)
+        assert report == expected
+        assert await everything(other) == await everything(one)
+
+
+async def test_the_index_finds_what_was_prepared_elsewhere(tmp_path: Path) -> None:
+    path = exports.jsonl(tmp_path / "s1.jsonl", exports.claude_code_lines())
+    source, importer = opened(path)
+    async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+        report = ImportReport(importer.name)
+        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+            await load(store, read, report)
+        assert await store.search("birds")
+        assert await store.check() == []
+        assert b"".join([line async for line in raw_lines(store, "s1")]) == path.read_bytes()
+        again = await imported(store, path)
+        assert (again.unchanged, again.messages, again.lines) == (1, 0, 0)
+
+
+async def test_a_large_file_comes_in_batches_with_its_report(tmp_path: Path) -> None:
+    path = large_file(tmp_path)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("{broken\n")
+    source, importer = opened(path)
+    moved: list[int] = []
+    source.moved = moved.append
+    async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+        report = ImportReport(importer.name)
+        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+            await load(store, read, report)
+        assert (report.new, report.messages) == (50, 30_000)
+        assert [problem.where for problem in report.problems] == ["rows.jsonl, row 30001"]
+        assert sum(moved) == path.stat().st_size
+        assert await texts(store, "s7") == [("user", f"heron {number}") for number in range(7, 30_000, 50)]
+
+
+async def test_a_source_that_cannot_be_read_raises_the_same_error(tmp_path: Path) -> None:
+    path = exports.chatgpt_zip(tmp_path / "export.zip")
+    source, importer = opened(path)
+    packed = bytearray(path.read_bytes())
+    packed[60:90] = bytes(30)
+    path.write_bytes(packed)
+    async with connect("memory://") as store:
+        with pytest.raises(ValidationError) as expected:
+            await imported(store, path)
+        report = ImportReport(importer.name)
+        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+            with pytest.raises(ValidationError) as raised:
+                await load(store, read, report)
+    assert str(raised.value) == str(expected.value)
+
+
+async def test_a_reader_that_dies_is_reported_and_the_import_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of a kind that is read without temporary files.
+    lines = [[{"role": "user", "content": f"heron {line}.{n}"} for n in range(100)] for line in range(300)]
+    path = exports.jsonl(tmp_path / "train.jsonl", [{"messages": said} for said in lines])
+    source, importer = opened(path)
+    children: list[subprocess.Popen[bytes]] = []
+    start = reader_process._start
+
+    def started(request: _Request) -> subprocess.Popen[bytes]:
+        children.append(start(request))
+        return children[-1]
+
+    monkeypatch.setattr(reader_process, "_start", started)
+    async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+        report = ImportReport(importer.name)
+        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+            dying = _killing(read, children)
+            with pytest.raises(Unavailable, match=r"ended early .*import it again"):
+                await load(store, dying, report)
+        before = sum([each.message_count async for each in store.iter_conversations()])
+        assert before < 30_000
+        assert (await imported(store, path)).messages == 30_000 - before
+        assert await store.check() == []
+
+
+async def _killing(
+    read: AsyncIterator[ForeignConversation], children: list[subprocess.Popen[bytes]]
+) -> AsyncIterator[ForeignConversation]:
+    async for each in read:
+        children[0].kill()
+        yield each
+
+
+async def test_an_import_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    source, importer = opened(large_file(tmp_path))
+    read = read_in_process(source, importer, Limits(), ImportReport())
+    assert (await anext(read)).id == "s0"
+    assert _children() != []
+    await read.aclose()
+    assert _children() == []
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_reader_ends_when_the_import_was_killed(tmp_path: Path) -> None:
+    path = large_file(tmp_path, 200_000)
+    url = f"sqlite:///{tmp_path}/store.db"
+    command = [sys.executable, "-c", _WAITING, str(path), url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+    _wait_until_gone(child)
+
+
+_WAITING = """
+import asyncio, os, sys
+from pathlib import Path
+from hansard import Limits
+from hansard.importers import ImportReport, importer_for, open_source
+from hansard.importers.reader_process import read_in_process
+
+async def main():
+    source = open_source(sys.argv[1])
+    read = read_in_process(source, importer_for(source), Limits(), ImportReport())
+    await anext(read)
+    print(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[0], flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def _wait_until_gone(pid: int) -> None:
+    state = Path(f"/proc/{pid}/stat")
+    end = time.monotonic() + 30
+    while state.exists() and state.read_text().split()[2] != "Z":
+        assert time.monotonic() < end, "the reader goes on without its parent"
+        time.sleep(0.05)
+
+
+def test_a_process_is_for_large_files_and_a_second_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = tmp_path / "small.jsonl", tmp_path / "large.jsonl"
+    small.write_text(lines_of(10), "utf-8")
+    large.write_text(lines_of(10) + "\n" * reader_process._LEAST_BYTES, "utf-8")
+    rows = importer_named("jsonl")
+    monkeypatch.setattr(reader_process, "_cores", lambda: 2)
+    assert is_worthwhile(open_source(large), rows)
+    assert not is_worthwhile(open_source(small), rows)
+    assert not is_worthwhile(open_source(large), importer_named("langgraph"))
+    assert not is_worthwhile(ServerSource("redis://localhost"), rows)
+    monkeypatch.setattr(reader_process, "_cores", lambda: 1)
+    assert not is_worthwhile(open_source(large), rows)
+
+
+PICTURE = {"type": "image", "data": "QUJD" * 2_000, "media_type": "image/png"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Message("user", "x" * 100, "a", metadata={"rating": "thumbs_up"}),
+        Message("user", [PICTURE], "a", format="parts"),
+        Message("nobody", "Hello", "a"),
+        Message("user", "Hello", "a", metadata={"number": 10**30}),
+    ],
+    ids=["rating", "attachment", "role", "number"],
+)
+def test_what_is_unusual_is_left_to_the_import(odd: Message) -> None:
+    messages = [ForeignMessage(odd, None), ForeignMessage(Message("user", "Hello", "b"), "a")]
+    packed = prepare(ForeignConversation(id="c", messages=messages), Limits(), 100)
+    assert packed.messages is None
+    assert unpack(packed).messages == messages
+
+
+def test_a_message_without_a_time_has_none_on_the_other_side() -> None:
+    conversation = ForeignConversation(id="c", messages=[ForeignMessage(Message("user", "Hello", "a"), None)])
+    for characters in (100, 100_000_000):
+        pipe = io.BytesIO()
+        packed = prepare(conversation, Limits(), characters)
+        assert (packed.messages is None) == (characters > 100)
+        _write(reader_process._Batch([packed], ImportReport(), 0), pipe)
+        (received,) = pickle.loads(pipe.getvalue()).conversations
+        assert unpack(received).messages[0].message.created_at is NOT_YET
