@@ -103,7 +103,7 @@ def unpack(value: Any) -> Any:
 
 
 def _lean(draft: Draft) -> Draft:
-    return structs.replace(draft, message=structs.replace(draft.message, content=None))
+    return structs.replace(draft, message=structs.replace(draft.message, content=None), terms=None)
 
 
 def _whole(draft: Draft) -> Draft:
@@ -112,8 +112,9 @@ def _whole(draft: Draft) -> Draft:
         content = codec.content_of(draft.body, message.format, "a draft")
     except Corrupt as error:
         raise ValidationError(f"the body of message {message.id!r} is not JSON") from error
+    # A message is found by its own words, whatever terms a client sends.
     return structs.replace(
-        draft, message=structs.replace(message, content=content, created_at=_moment(message.created_at))
+        draft, message=structs.replace(message, content=content, created_at=_moment(message.created_at)), terms=None
     )
 
 

@@ -14,11 +14,11 @@ import pytest
 from tests.server.kit import serving
 from tests.wait import until
 
-from hansard import connect, sync
+from hansard import connect, sync, wire
 from hansard.analysis import Clause, Lookup, Query
 from hansard.analysis.queries import Phrase
 from hansard.contract.backend import Indexed
-from hansard.contract.types import Context, ConversationQuery
+from hansard.contract.types import Append, Context, ConversationQuery, Draft
 from hansard.errors import (
     Conflict,
     ConversationNotFound,
@@ -391,3 +391,10 @@ def test_what_no_store_would_send(name: str, arguments: dict[str, Any], tmp_path
     with serving(f"sqlite:///{tmp_path}/chats.db") as api:
         answer = api.post(f"/backend/{name}", json={"context": context, **arguments})
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), answer.text
+
+
+def test_terms_of_a_message_are_neither_sent_nor_taken_from_a_client() -> None:
+    draft = Draft(Message("user", "Hello", "m1", format="text"), "Hello", 5, True, ("goodbye", ""))
+    append = Append((draft,), None)
+    for changed in (wire.pack(append), wire.unpack(append)):
+        assert changed.drafts[0].terms is None
