@@ -33,6 +33,25 @@ def test_a_table_says_what_came_and_what_did_not(shell: Shell) -> None:
     assert re.search(r"lines of transcripts +7", shell("import", "s1.jsonl").out)
 
 
+def test_a_file_that_another_process_reads_is_stored_once_and_found(shell: Shell) -> None:
+    body = "the heron stands in the reeds and waits " * 8
+    rows = [
+        {"session": f"s{number % 70}", "role": "user", "content": f"{number} {body}", "id": f"m{number}"}
+        for number in range(26_000)
+    ]
+    path = exports.jsonl(shell.folder / "rows.jsonl", rows)
+    assert path.stat().st_size > 8_000_000
+    first = shell("import", "rows.jsonl", "--user", "ann", "--json").json
+    assert (first["new"], first["messages"], first["problems"]) == (70, 26_000, [])
+    assert shell("check", "--json").code == 0
+    assert "12345 the heron" in shell("search", "12345").out
+    exports.jsonl(path, [*rows, {"session": "s7", "role": "user", "content": "It strikes.", "id": "last"}])
+    for given, grown in ((("--strict",), 1), ((), 0)):
+        again = shell("import", "rows.jsonl", "--user", "ann", *given, "--json").json
+        assert (again["new"], again["grown"], again["messages"]) == (0, grown, grown)
+    assert "It strikes." in shell("show", "s7", "--last", "1", "--user", "ann").out
+
+
 def test_wrong_options_name_the_remedy(shell: Shell) -> None:
     exports.chatgpt_zip(shell.folder / "export.zip")
     assert "there are chatgpt, " in shell.fails(ValidationError.exit_code, "import", "export.zip", "--from", "nobody")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,19 @@ from hansard.importers import (
     reader_process,
 )
 from hansard.importers.preparation import prepare, unpack
-from hansard.importers.reader_process import _batches, _Request, _write, is_worthwhile, read_in_process
+from hansard.importers.reader_process import _batches, _Request, _write, is_worthwhile, read_source
 from hansard.importers.source import ImportSource, ServerSource
 from hansard.importers.transcripts import raw_lines
 from hansard.model import NOT_YET, Message
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any file is large enough for another process, on any machine."""
+    monkeypatch.setattr(reader_process, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(reader_process, "_cores", lambda: 2)
 
 
 def opened(path: Path) -> tuple[ImportSource, Importer]:
@@ -102,20 +110,23 @@ def large_file(folder: Path, messages: int = 30_000) -> Path:
 async def test_what_another_process_has_read_is_stored_like_what_this_one_reads(tmp_path: Path, kind: str) -> None:
     path = FILES[kind][1](tmp_path)
     _, importer = opened(path)
-    async with connect("memory://", clock=lambda: NOW) as one, connect("memory://", clock=lambda: NOW) as other:
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with connect("memory://", clock=lambda: NOW) as one, connect(url, clock=lambda: NOW) as other:
         expected = await imported(one, path)
         report = ImportReport(importer.name)
         await load(other, through_pipe(path, importer, report), report)
         assert report == expected
         assert await everything(other) == await everything(one)
+        assert await other.check() == []  # the words of the index, too
 
 
+@pytest.mark.usefixtures("always")
 async def test_the_index_finds_what_was_prepared_elsewhere(tmp_path: Path) -> None:
     path = exports.jsonl(tmp_path / "s1.jsonl", exports.claude_code_lines())
     source, importer = opened(path)
     async with connect(f"sqlite:///{tmp_path}/store.db") as store:
         report = ImportReport(importer.name)
-        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+        async with aclosing(read_source(source, importer, store.limits, report)) as read:
             await load(store, read, report)
         assert await store.search("birds")
         assert await store.check() == []
@@ -124,6 +135,7 @@ async def test_the_index_finds_what_was_prepared_elsewhere(tmp_path: Path) -> No
         assert (again.unchanged, again.messages, again.lines) == (1, 0, 0)
 
 
+@pytest.mark.usefixtures("always")
 async def test_a_large_file_comes_in_batches_with_its_report(tmp_path: Path) -> None:
     path = large_file(tmp_path)
     with path.open("a", encoding="utf-8") as file:
@@ -133,7 +145,7 @@ async def test_a_large_file_comes_in_batches_with_its_report(tmp_path: Path) -> 
     source.moved = moved.append
     async with connect(f"sqlite:///{tmp_path}/store.db") as store:
         report = ImportReport(importer.name)
-        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+        async with aclosing(read_source(source, importer, store.limits, report)) as read:
             await load(store, read, report)
         assert (report.new, report.messages) == (50, 30_000)
         assert [problem.where for problem in report.problems] == ["rows.jsonl, row 30001"]
@@ -141,6 +153,7 @@ async def test_a_large_file_comes_in_batches_with_its_report(tmp_path: Path) -> 
         assert await texts(store, "s7") == [("user", f"heron {number}") for number in range(7, 30_000, 50)]
 
 
+@pytest.mark.usefixtures("always")
 async def test_a_source_that_cannot_be_read_raises_the_same_error(tmp_path: Path) -> None:
     path = exports.chatgpt_zip(tmp_path / "export.zip")
     source, importer = opened(path)
@@ -151,12 +164,13 @@ async def test_a_source_that_cannot_be_read_raises_the_same_error(tmp_path: Path
         with pytest.raises(ValidationError) as expected:
             await imported(store, path)
         report = ImportReport(importer.name)
-        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+        async with aclosing(read_source(source, importer, store.limits, report)) as read:
             with pytest.raises(ValidationError) as raised:
                 await load(store, read, report)
     assert str(raised.value) == str(expected.value)
 
 
+@pytest.mark.usefixtures("always")
 async def test_a_reader_that_dies_is_reported_and_the_import_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,9 +188,9 @@ async def test_a_reader_that_dies_is_reported_and_the_import_can_be_repeated(
     monkeypatch.setattr(reader_process, "_start", started)
     async with connect(f"sqlite:///{tmp_path}/store.db") as store:
         report = ImportReport(importer.name)
-        async with aclosing(read_in_process(source, importer, store.limits, report)) as read:
+        async with aclosing(read_source(source, importer, store.limits, report)) as read:
             dying = _killing(read, children)
-            with pytest.raises(Unavailable, match=r"ended early .*import it again"):
+            with pytest.raises(Unavailable, match="was ended by signal 9: what is stored stays"):
                 await load(store, dying, report)
         before = sum([each.message_count async for each in store.iter_conversations()])
         assert before < 30_000
@@ -192,12 +206,36 @@ async def _killing(
         yield each
 
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@LINUX
+@pytest.mark.usefixtures("always")
 async def test_an_import_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
     source, importer = opened(large_file(tmp_path))
-    read = read_in_process(source, importer, Limits(), ImportReport())
+    read = read_source(source, importer, Limits(), ImportReport())
     assert (await anext(read)).id == "s0"
     assert _children() != []
     await read.aclose()
+    assert _children() == []
+
+
+@LINUX
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.3, 0.6])
+async def test_an_import_that_is_cancelled_while_it_waits_leaves_no_process(tmp_path: Path, seconds: float) -> None:
+    source, importer = opened(large_file(tmp_path, 100_000))
+
+    async def read() -> None:
+        async with aclosing(read_source(source, importer, Limits(), ImportReport())) as found:
+            async for _ in found:
+                pass
+
+    task = asyncio.ensure_future(read())
+    await asyncio.sleep(seconds)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
     assert _children() == []
 
 
@@ -205,7 +243,7 @@ def _children() -> list[str]:
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@LINUX
 def test_a_reader_ends_when_the_import_was_killed(tmp_path: Path) -> None:
     path = large_file(tmp_path, 200_000)
     url = f"sqlite:///{tmp_path}/store.db"
@@ -222,11 +260,12 @@ import asyncio, os, sys
 from pathlib import Path
 from hansard import Limits
 from hansard.importers import ImportReport, importer_for, open_source
-from hansard.importers.reader_process import read_in_process
+from hansard.importers import reader_process
 
 async def main():
     source = open_source(sys.argv[1])
-    read = read_in_process(source, importer_for(source), Limits(), ImportReport())
+    reader_process._cores = lambda: 2
+    read = reader_process.read_source(source, importer_for(source), Limits(), ImportReport())
     await anext(read)
     print(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[0], flush=True)
     await asyncio.sleep(60)
@@ -286,3 +325,81 @@ def test_a_message_without_a_time_has_none_on_the_other_side() -> None:
         _write(reader_process._Batch([packed], ImportReport(), 0), pipe)
         (received,) = pickle.loads(pipe.getvalue()).conversations
         assert unpack(received).messages[0].message.created_at is NOT_YET
+
+
+@pytest.mark.parametrize("levels", [90, 150, 450, 900])
+async def test_content_of_any_depth_is_sent(tmp_path: Path, levels: int) -> None:
+    deep: Any = "deep"
+    for _ in range(levels):
+        deep = [deep]
+    rows = [
+        {"session": "a", "role": "user", "content": deep, "id": "m1"},
+        {"session": "a", "role": "user", "content": "Hello", "id": "m2", "more": deep},
+        {"session": "b", "role": "user", "content": "Hello", "id": "m3", "more": deep},
+    ]
+    path = exports.jsonl(tmp_path / "rows.jsonl", rows)
+    _, importer = opened(path)
+    async with connect("memory://", clock=lambda: NOW) as one, connect("memory://", clock=lambda: NOW) as other:
+        expected = await imported(one, path)
+        report = ImportReport(importer.name)
+        await load(other, through_pipe(path, importer, report), report)
+        assert report == expected
+        assert await everything(other) == await everything(one)
+
+
+def test_a_batch_of_long_messages_is_short(tmp_path: Path) -> None:
+    rows = [
+        {"session": f"s{number}", "role": "user", "content": "x" * 500_000, "id": f"m{number}"} for number in range(40)
+    ]
+    path = exports.jsonl(tmp_path / "rows.jsonl", rows)
+    _, importer = opened(path)
+    batches = [len(batch.conversations) for batch in _batches(_Request(path, importer, Limits()))]
+    assert sum(batches) == 40
+    assert max(batches) == 8
+
+
+class _Failing:
+    name = "failing"
+    title = "An importer with a fault"
+
+    def recognises(self, source: ImportSource) -> bool:
+        return True
+
+    def read(self, source: ImportSource, report: ImportReport) -> Any:
+        raise self.error
+        yield
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Unsendable(Exception):
+    def __init__(self, one: int, *, two: int) -> None:
+        super().__init__(one)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), _Unsendable(1, two=2)], ids=["KeyError", "unsendable"])
+def test_a_fault_of_an_importer_is_told(tmp_path: Path, error: Exception) -> None:
+    path = exports.jsonl(tmp_path / "rows.jsonl", [])
+    (batch,) = _batches(_Request(path, _Failing(error), Limits()))
+    assert type(batch.error) is (KeyError if isinstance(error, KeyError) else RuntimeError)
+    assert batch.is_last
+
+
+@pytest.mark.usefixtures("always")
+async def test_where_no_process_can_be_started_this_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    source, importer = opened(large_file(tmp_path, 100))
+    async with aclosing(read_source(source, importer, Limits(), ImportReport())) as read:
+        assert len([each async for each in read]) == 50
+
+
+@pytest.mark.usefixtures("always")
+async def test_terms_are_made_only_where_they_are_wanted(tmp_path: Path) -> None:
+    source, importer = opened(large_file(tmp_path, 100))
+    for wanted in (True, False):
+        found = read_source(source, importer, Limits(), ImportReport(), with_terms=wanted)
+        async with aclosing(found) as read:
+            drafts = [message.draft async for each in read for message in each.messages]
+        assert len(drafts) == 100
+        assert all(draft is not None and (draft.terms is not None) == wanted for draft in drafts)

@@ -73,24 +73,30 @@ async def _import(
     url = context.url
     async with AsyncExitStack() as stack:
         progress = stack.enter_context(_progress(source, report, context))
-        found = read_source(source, importer, Limits(), report, in_order=dry or strict)
+        store = None if is_missing(url) else await stack.enter_async_context(connect(url))
+        with_terms = url.startswith("sqlite:") and (store is None or await _is_first(_view(store, context), importer))
+        found = read_source(source, importer, Limits(), report, with_terms=with_terms, in_order=dry or strict)
         read = await stack.enter_async_context(aclosing(found))
         conversations: AsyncIterable[ForeignConversation] = read
-        if is_missing(url):
+        if store is None:
             # A dry run, or an import that stores nothing, must not create the store.
             first = None if dry else await _first_accepted(read, report, context, owner, strict=strict)
             conversations = read if first is None else _with_first(first, read)
-            url = "memory://" if first is None else url
-        async with connect(url) as store:
-            return await load(
-                _view(store, context),
-                conversations,
-                report,
-                owner=owner,
-                dry_run=dry,
-                strict=strict,
-                progress=progress,
-            )
+            store = await stack.enter_async_context(connect("memory://" if first is None else url))
+        return await load(
+            _view(store, context),
+            conversations,
+            report,
+            owner=owner,
+            dry_run=dry,
+            strict=strict,
+            progress=progress,
+        )
+
+
+async def _is_first(store: Store, importer: Importer) -> bool:
+    """Whether nothing was imported from this program: else most of it is stored, and need not be analysed."""
+    return not (await store.list_conversations(metadata={"imported_from": importer.name}, limit=1)).items
 
 
 async def _with_first(

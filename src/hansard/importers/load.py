@@ -375,9 +375,10 @@ class _Loading:
 
     async def _drafts(self, messages: list[Message]) -> Drafts | list[Message]:
         """The messages, checked and encoded where that is less work than the Store has with messages of any origin."""
-        drafts = [each for message in messages if (each := self._messages[message.id].draft) is not None]
-        if len(drafts) == len(messages):
-            return Drafts(tuple(drafts), {})
+        if self._messages[messages[0].id].draft is not None:
+            drafts = [each for message in messages if (each := self._messages[message.id].draft) is not None]
+            if len(drafts) == len(messages):
+                return Drafts(tuple(drafts), {})
         if not self._given.is_parsed:
             return messages
         limits = self._store.limits

@@ -1,8 +1,8 @@
 """What a store needs of foreign messages besides the messages: made ahead of the import, by the process that reads.
 
-A message is prepared as the import would do it: checked against the limits, encoded, and analysed for search. Only
-plain conversations are prepared. Of one that has anything unusual, such as a message beyond the limits, a rating or an
-attachment, the messages stay as they are, and the import decides.
+A message is prepared as the import would do it: checked against the limits, encoded and, if wanted, analysed for
+search. Only plain conversations are prepared. Of one that has anything unusual, such as a message beyond the limits, a
+rating or an attachment, the messages stay as they are, and the import decides.
 
 Prepared messages are packed to be sent to another process: content only as the text that is stored, which is a third of
 the work of sending the message as it is.
@@ -10,7 +10,7 @@ the work of sending the message as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,12 +29,18 @@ from hansard.store.drafts import make_drafts
 
 _MOST_CHARACTERS = 8_000_000
 """Of a conversation that is prepared: a longer one would be held several times."""
+_DEEP = 100
+"""Levels above which a value is sent as JSON. Pickle needs two levels of the stack for each, and fails above 490."""
 
 
 class PackedConversation(Struct, frozen=True, gc=False):
     conversation: ForeignConversation
     """Without its messages, if those are packed."""
     messages: bytes | None
+
+
+class _DeepValue(Struct, frozen=True, gc=False):
+    json: bytes
 
 
 class _PackedMessage(Struct, frozen=True, array_like=True, gc=False):
@@ -62,14 +68,19 @@ class _PackedMessage(Struct, frozen=True, array_like=True, gc=False):
     prompt_id: str | None
 
 
-def prepare(given: ForeignConversation, limits: Limits, characters: int) -> PackedConversation:
-    """Prepares and packs a conversation of so many characters."""
+def prepare(
+    given: ForeignConversation, limits: Limits, characters: int, *, with_terms: bool = True
+) -> PackedConversation:
+    """Prepares and packs a conversation of so many characters. `with_terms`: its messages are analysed, too."""
     messages = named(given.messages)
     drafts = _drafts(messages, given, limits) if characters <= _MOST_CHARACTERS else None
-    encoded = None if drafts is None else _encoded(messages, drafts)
-    kept = messages if encoded is None else []
-    transcript = None if given.transcript is None else packed(given.transcript)
-    return PackedConversation(structs.replace(given, messages=kept, transcript=transcript), encoded)
+    encoded = None if drafts is None else _encoded(messages, drafts, with_terms=with_terms)
+    lean = structs.replace(
+        given,
+        messages=[_each_value(_flat, message) for message in messages] if encoded is None else [],
+        transcript=None if given.transcript is None else packed(given.transcript),
+    )
+    return PackedConversation(_conversation_values(_flat, lean), encoded)
 
 
 def _drafts(messages: list[ForeignMessage], given: ForeignConversation, limits: Limits) -> Sequence[Draft] | None:
@@ -82,14 +93,19 @@ def _drafts(messages: list[ForeignMessage], given: ForeignConversation, limits: 
     return None if made.blobs or made.has_ratings else made.drafts
 
 
-def _encoded(messages: list[ForeignMessage], drafts: Sequence[Draft]) -> bytes | None:
+def _encoded(messages: list[ForeignMessage], drafts: Sequence[Draft], *, with_terms: bool) -> bytes | None:
     try:
-        return _encode([_packed(each.parent, draft) for each, draft in zip(messages, drafts, strict=True)])
-    except (ValueError, OverflowError, msgspec.MsgspecError):
+        return _encode(
+            [
+                _message_of_draft(each.parent, draft, columns(searchable(draft.message)) if with_terms else None)
+                for each, draft in zip(messages, drafts, strict=True)
+            ]
+        )
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return None  # such as a larger integer than MessagePack has
 
 
-def _packed(parent: str | None, draft: Draft) -> _PackedMessage:
+def _message_of_draft(parent: str | None, draft: Draft, terms: tuple[str, str] | None) -> _PackedMessage:
     message = draft.message
     return _PackedMessage(
         parent,
@@ -99,7 +115,7 @@ def _packed(parent: str | None, draft: Draft) -> _PackedMessage:
         draft.body,
         draft.size,
         draft.given_id,
-        columns(searchable(message)),
+        terms,
         None if message.created_at is NOT_YET else message.created_at,
         message.metadata,
         message.usage,
@@ -116,10 +132,44 @@ def _packed(parent: str | None, draft: Draft) -> _PackedMessage:
 
 
 def unpack(given: PackedConversation) -> ForeignConversation:
-    if given.messages is None:
-        return given.conversation
-    messages = [_unpacked(each) for each in _decode(given.messages)]
-    return structs.replace(given.conversation, messages=messages)
+    conversation = _conversation_values(_restored, given.conversation)
+    if given.messages is not None:
+        messages = [_unpacked(each) for each in _decode(given.messages)]
+    else:
+        messages = [_each_value(_restored, each) for each in conversation.messages]
+    return structs.replace(conversation, messages=messages)
+
+
+def _each_value(change: Callable[[Any], Any], given: ForeignMessage) -> ForeignMessage:
+    message = given.message
+    content, metadata = change(message.content), change(message.metadata)
+    if content is message.content and metadata is message.metadata:
+        return given
+    return structs.replace(given, message=structs.replace(message, content=content, metadata=metadata))
+
+
+def _conversation_values(change: Callable[[Any], Any], given: ForeignConversation) -> ForeignConversation:
+    return structs.replace(
+        given,
+        metadata=change(given.metadata),
+        records=[structs.replace(each, value=change(each.value)) for each in given.records],
+        user_records=[structs.replace(each, value=change(each.value)) for each in given.user_records],
+    )
+
+
+def _flat(value: Any) -> Any:
+    """A deep value as JSON, which is read as deep as files are."""
+    if not isinstance(value, dict | list):
+        return value
+    try:
+        text = _encode_json(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return value
+    return _DeepValue(text) if codec.is_deep(text.decode(), _DEEP) else value
+
+
+def _restored(value: Any) -> Any:
+    return codec.decode(value.json, "a value") if isinstance(value, _DeepValue) else value
 
 
 def _unpacked(packed: _PackedMessage) -> ForeignMessage:
@@ -153,6 +203,7 @@ def _unpacked(packed: _PackedMessage) -> ForeignMessage:
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_PackedMessage]).decode
 
 __all__ = ["PackedConversation", "prepare", "unpack"]

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from msgspec import Struct
 
-from hansard.errors import HansardError, Unavailable
+from hansard.errors import Unavailable
 from hansard.executor import run_in_thread
 from hansard.importers.garbage import rare_collections
 from hansard.importers.importer import ForeignConversation, Importer, size_of
@@ -39,8 +39,8 @@ from hansard.model import NOT_YET
 _LEAST_BYTES = 8_000_000
 """Of a source. Smaller ones are read before a process has begun."""
 _BATCH_MESSAGES = 5_000
-_BATCH_BYTES = 4_000_000
-"""Of the source: few enough to hold three times, here, there and on the way."""
+_BATCH_CHARACTERS = 4_000_000
+"""Few enough to hold three times: here, there and on the way. A single conversation may have more."""
 _END_SECONDS = 5.0
 """For a child that was told to end, which removes what it has unpacked."""
 _COMMAND = "import sys; sys.path[:] = sys.argv[1:]; from hansard.importers.reader_process import main; main()"
@@ -50,6 +50,9 @@ class _Request(Struct, frozen=True):
     path: Path
     importer: Importer
     limits: Limits
+    with_terms: bool = True
+    is_trusted: bool = True
+    element_bytes: int = ImportSource.element_bytes
 
 
 class _Batch(Struct, frozen=True):
@@ -80,14 +83,27 @@ def _cores() -> int:
 
 
 async def read_source(
-    source: ImportSource, importer: Importer, limits: Limits, report: ImportReport, *, in_order: bool = False
+    source: ImportSource,
+    importer: Importer,
+    limits: Limits,
+    report: ImportReport,
+    *,
+    with_terms: bool = True,
+    in_order: bool = False,
 ) -> AsyncGenerator[ForeignConversation]:
-    """Yields what the importer reads, prepared for a store with these limits if another process reads it.
+    """Yields what the importer reads; if another process reads it, prepared for a store with these limits.
 
-    With `in_order`, nothing is read ahead: the report has no problem of what comes later.
+    `with_terms`: that process analyses the messages, too, for a store that takes their terms (`Draft.terms`). With
+    `in_order`, nothing is read ahead: the report has no problem of what comes later.
     """
+    child = None
     if not in_order and is_worthwhile(source, importer):
-        async with aclosing(read_in_process(source, importer, limits, report)) as prepared:
+        with suppress(OSError):  # where no process can be started, this one reads
+            child = _start(
+                _Request(Path(source.path), importer, limits, with_terms, source.is_trusted, source.element_bytes)
+            )
+    if child is not None:
+        async with aclosing(_read_from(child, source, report)) as prepared:
             async for conversation in prepared:
                 yield conversation
         return
@@ -96,58 +112,52 @@ async def read_source(
             yield conversation
 
 
-async def read_in_process(
-    source: ImportSource, importer: Importer, limits: Limits, report: ImportReport
+async def _read_from(
+    child: subprocess.Popen[bytes], source: ImportSource, report: ImportReport
 ) -> AsyncGenerator[ForeignConversation]:
-    """Yields what the importer reads, prepared for a store with these limits.
-
-    The report, and `source.moved`, get what the child tells with each batch.
-    """
-    child = _start(_Request(Path(source.path), importer, limits))
-    following = asyncio.ensure_future(run_in_thread(_next, child))
+    """Yields what the child reads. The report, and `source.moved`, get what it tells with each batch."""
+    assert child.stdout is not None
     is_last = False
-    try:
-        while not is_last:
-            batch = await following
-            is_last = batch.is_last
+    with child.stdout as pipe:
+        following = asyncio.ensure_future(run_in_thread(_next, child, pipe))
+        try:
+            while not is_last:
+                batch = await following
+                is_last = batch.is_last
+                if not is_last:
+                    following = asyncio.ensure_future(run_in_thread(_next, child, pipe))
+                    await asyncio.sleep(0)  # it begins now, not when the first group was stored
+                report.merge(batch.report)
+                source.moved(batch.moved)
+                for conversation in batch.conversations:
+                    yield unpack(conversation)
+                if batch.error is not None:
+                    raise batch.error
+        finally:
             if not is_last:
-                following = asyncio.ensure_future(run_in_thread(_next, child))
-                await asyncio.sleep(0)  # it begins now, not when the first group was stored
-            report.merge(batch.report)
-            source.moved(batch.moved)
-            for conversation in batch.conversations:
-                yield unpack(conversation)
-            if batch.error is not None:
-                raise batch.error
-    finally:
-        if not is_last:
-            child.terminate()
-        await run_in_thread(_end, child)
-        with suppress(Unavailable):
-            await following
-        assert child.stdout is not None
-        child.stdout.close()
+                child.terminate()
+            await run_in_thread(_end, child)
+            # The thread reads on until the child's end.
+            await asyncio.gather(following, return_exceptions=True)
 
 
 def _start(request: _Request) -> subprocess.Popen[bytes]:
-    # It finds the same modules as this process; -P: and takes none from the current folder.
+    # It imports the same modules as this process; `-P` adds no folder to them. In a group of its own it gets no Ctrl-C,
+    # for this process ends it.
     command = [sys.executable, "-P", "-c", _COMMAND, *sys.path]
-    try:
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    except OSError as error:
-        raise Unavailable(f"cannot start a process to read {request.path}: {error}", outcome="not_applied") from error
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:
-        pickle.dump(request, pipe)
+        pipe.write(pickle.dumps(request))
     return child
 
 
-def _next(child: subprocess.Popen[bytes]) -> _Batch:
-    assert child.stdout is not None
+def _next(child: subprocess.Popen[bytes], pipe: IO[bytes]) -> _Batch:
     try:
-        batch: _Batch = pickle.load(child.stdout)
-    except (EOFError, pickle.UnpicklingError, ValueError) as error:
-        text = f"the process that reads the file ended early ({child.wait()}): what was read is stored, import it again"
+        batch: _Batch = pickle.load(pipe)
+    except (EOFError, pickle.UnpicklingError) as error:
+        how = f"was ended by signal {-code}" if (code := child.wait()) < 0 else f"has failed with {code}"
+        text = f"the process that reads the file {how}: what is stored stays, and another import adds the rest"
         raise Unavailable(text, outcome="unknown") from error
     return batch
 
@@ -164,7 +174,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both, and the parent ends this process
     signal.signal(signal.SIGTERM, _exit)
     request: _Request = pickle.load(sys.stdin.buffer)
     pipe = os.fdopen(os.dup(1), "wb")
@@ -174,8 +183,9 @@ def main() -> None:
             for batch in batches:
                 _write(batch, pipe)
         except BrokenPipeError:
+            # The parent is gone. What was unpacked is removed first; an ordinary end would write to the pipe again.
             batches.close()
-            os._exit(1)  # the parent is gone
+            os._exit(1)
 
 
 def _exit(*_: object) -> None:
@@ -186,8 +196,8 @@ def _exit(*_: object) -> None:
 def _batches(request: _Request) -> Generator[_Batch]:
     report = ImportReport(request.importer.name)
     conversations: list[PackedConversation] = []
-    moved = messages = 0
-    error = None
+    moved = messages = characters = 0
+    error: Exception | None = None
 
     def move(count: int) -> None:
         nonlocal moved
@@ -196,17 +206,28 @@ def _batches(request: _Request) -> Generator[_Batch]:
     try:
         with closing(open_source(request.path)) as source:
             source.moved = move
+            source.is_trusted, source.element_bytes = request.is_trusted, request.element_bytes
             with closing(reporting_times(request.importer.read(source, report), report)) as read:
                 for each in read:
-                    conversations.append(prepare(each, request.limits, size_of(each)))
-                    messages += len(each.messages)
-                    if messages >= _BATCH_MESSAGES or moved >= _BATCH_BYTES:
+                    size = size_of(each)
+                    conversations.append(prepare(each, request.limits, size, with_terms=request.with_terms))
+                    messages += 1 + len(each.messages)
+                    characters += size
+                    if messages >= _BATCH_MESSAGES or characters >= _BATCH_CHARACTERS:
                         yield _Batch(conversations, report, moved)
-                        conversations, moved, messages = [], 0, 0
+                        conversations, moved, messages, characters = [], 0, 0, 0
                         report.clear()
-    except (HansardError, OSError) as raised:
-        error = raised
+    except Exception as raised:
+        error = _sendable(raised)
     yield _Batch(conversations, report, moved, is_last=True, error=error)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error as the parent would raise it, if it can be sent."""
+    try:
+        return error if type(pickle.loads(pickle.dumps(error))) is type(error) else RuntimeError(repr(error))
+    except Exception:
+        return RuntimeError(repr(error))
 
 
 def _reduced(time: datetime) -> Any:
@@ -225,4 +246,4 @@ def _write(batch: _Batch, pipe: IO[bytes]) -> None:
     pipe.flush()
 
 
-__all__ = ["is_worthwhile", "main", "read_in_process", "read_source"]
+__all__ = ["is_worthwhile", "main", "read_source"]
