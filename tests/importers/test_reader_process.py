@@ -213,11 +213,12 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.usefixtures("always")
 async def test_an_import_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
     source, importer = opened(large_file(tmp_path))
+    others = _children()
     read = read_source(source, importer, Limits(), ImportReport())
     assert (await anext(read)).id == "s0"
-    assert _children() != []
+    assert len(_children() - others) == 1
     await read.aclose()
-    assert _children() == []
+    assert _children() <= others
 
 
 @LINUX
@@ -225,6 +226,7 @@ async def test_an_import_that_is_stopped_leaves_no_process(tmp_path: Path) -> No
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.3, 0.6])
 async def test_an_import_that_is_cancelled_while_it_waits_leaves_no_process(tmp_path: Path, seconds: float) -> None:
     source, importer = opened(large_file(tmp_path, 100_000))
+    others = _children()
 
     async def read() -> None:
         async with aclosing(read_source(source, importer, Limits(), ImportReport())) as found:
@@ -236,11 +238,11 @@ async def test_an_import_that_is_cancelled_while_it_waits_leaves_no_process(tmp_
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    assert _children() == []
+    assert _children() <= others
 
 
-def _children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
 @LINUX
