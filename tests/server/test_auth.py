@@ -33,7 +33,9 @@ from hansard.store import Store
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> KeyFile:
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeyFile:
+    # Else a server may not look again for a millisecond, in which a test has gone on.
+    monkeypatch.setattr("hansard.server.key_file._FRESH_SECONDS", 0.0)
     return KeyFile(tmp_path / "keys.json")
 
 

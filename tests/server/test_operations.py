@@ -290,18 +290,19 @@ def test_workers_get_connections_in_turn_and_end_with_their_supervisor(tmp_path:
         workers = workers_of(process)
         with ExitStack() as stack:
 
-            def connect() -> None:
-                stack.enter_context(socket.create_connection((host, int(port))))
+            def connect() -> int:
+                """Returns its own port."""
+                made: int = stack.enter_context(socket.create_connection((host, int(port)))).getsockname()[1]
+                return made
 
             def all_are_ready() -> bool:
                 connect()
                 return all(map(open_connections, workers))
 
             until(all_are_ready)
-            before = [*map(open_connections, workers)]
-            for _ in range(20):
-                connect()
-            until(lambda: [*map(open_connections, workers)] == [count + 10 for count in before])
+            # Others may still arrive or end: only these are counted.
+            made = {connect() for _ in range(20)}
+            until(lambda: [len(made & open_connections(worker)) for worker in workers] == [10, 10])
         process.kill()
         until(lambda: not any(Path(f"/proc/{worker}/exe").exists() for worker in workers))
 
@@ -354,9 +355,8 @@ def test_a_worker_that_hangs_gets_no_connections_until_it_continues(tmp_path: Pa
             assert "does not take connections" in hung["message"]
             os.kill(hanging, signal.SIGCONT)
             assert "takes connections again" in json.loads(process.stderr.readline())["message"]
-            for _ in range(20):
-                connect()
-            until(lambda: open_connections(hanging) == before + 10)
+            made = {connect().getsockname()[1] for _ in range(20)}
+            until(lambda: len(made & open_connections(hanging)) == 10)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
@@ -371,14 +371,14 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return [int(each) for each in children.read_text().split()]
 
 
-def open_connections(pid: int) -> int:
-    """Returns how many established TCP connections a process has."""
+def open_connections(pid: int) -> set[int]:
+    """Returns the ports of the clients whose TCP connections a process has."""
     inodes = set()
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # The process closes others of its files meanwhile.
             inodes.add(str(each.readlink()))
     lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    return len([line for line in lines if line[3] == "01" and f"socket:[{line[9]}]" in inodes])
+    return {int(line[2].partition(":")[2], 16) for line in lines if line[3] == "01" and f"socket:[{line[9]}]" in inodes}
 
 
 def test_a_worker_that_is_killed_at_once_is_replaced_a_few_times(
