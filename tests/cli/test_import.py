@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.cli.shell import Shell
 from tests.importers import exports, more_exports
 
+from hansard import Store, sync
 from hansard.cli import output
+from hansard.cli.context import CommandContext
+from hansard.cli.foreign import import_foreign
 from hansard.errors import NotFound, ValidationError
 
 
@@ -50,6 +54,24 @@ def test_a_file_that_another_process_reads_is_stored_once_and_found(shell: Shell
         again = shell("import", "rows.jsonl", "--user", "ann", *given, "--json").json
         assert (again["new"], again["grown"], again["messages"]) == (0, grown, grown)
     assert "It strikes." in shell("show", "s7", "--last", "1", "--user", "ann").out
+
+
+def test_a_small_import_does_not_search_the_store_for_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def searched(*_: object, **__: object) -> None:
+        raise AssertionError("all conversations of the store were searched")
+
+    url = f"sqlite:///{tmp_path}/store.db"
+    with sync.connect(url) as store:
+        store.create_conversation("others")
+    monkeypatch.setattr(Store, "list_conversations", searched)
+    path = exports.jsonl(tmp_path / "s1.jsonl", exports.claude_code_lines())
+    context = CommandContext(url, json=True)
+    code = import_foreign(path, context, importer=None, fields=None, agent=None, dry=False, strict=False)
+    assert code == 0
+    with sync.connect(url) as store:
+        assert len(store.get_messages("s1")) == 4
 
 
 def test_wrong_options_name_the_remedy(shell: Shell) -> None:

@@ -66,7 +66,7 @@ async def _import(
     from hansard import connect
     from hansard.importers import ImportReport, load
     from hansard.importers.load import Owner
-    from hansard.importers.reader_process import read_source
+    from hansard.importers.reader_process import is_worthwhile, read_source
     from hansard.limits import Limits
 
     report, owner = ImportReport(importer.name), Owner(agent_id=agent)
@@ -74,7 +74,9 @@ async def _import(
     async with AsyncExitStack() as stack:
         progress = stack.enter_context(_progress(source, report, context))
         store = None if is_missing(url) else await stack.enter_async_context(connect(url))
-        with_terms = url.startswith("sqlite:") and (store is None or await _is_first(_view(store, context), importer))
+        # Only another process makes terms, and only SQLite takes them: no other import must look for earlier ones.
+        is_apart = is_worthwhile(source, importer) and url.startswith("sqlite:")
+        with_terms = is_apart and (store is None or await _is_first(_view(store, context), importer))
         found = read_source(source, importer, Limits(), report, with_terms=with_terms, in_order=dry or strict)
         read = await stack.enter_async_context(aclosing(found))
         conversations: AsyncIterable[ForeignConversation] = read

@@ -4,8 +4,8 @@ A message is prepared as the import would do it: checked against the limits, enc
 search. Only plain conversations are prepared. Of one that has anything unusual, such as a message beyond the limits, a
 rating or an attachment, the messages stay as they are, and the import decides.
 
-Prepared messages are packed to be sent to another process: content only as the text that is stored, which is a third of
-the work of sending the message as it is.
+Prepared messages are packed to be sent to another process: content only as the text that is stored, which is less than
+half the work of sending the message as it is.
 """
 
 from __future__ import annotations
@@ -204,6 +204,7 @@ def _unpacked(packed: _PackedMessage) -> ForeignMessage:
 
 _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
+codec.prepare(list[_PackedMessage])
 _decode = msgspec.msgpack.Decoder(list[_PackedMessage]).decode
 
 __all__ = ["PackedConversation", "prepare", "unpack"]
