@@ -37,7 +37,7 @@ def test_a_large_batch_is_checked_off_the_event_loop(monkeypatch: pytest.MonkeyP
     "call",
     [
         lambda store: store.search("message*", limit=100, token_cap=None),
-        lambda store: store.assemble_prompt("c", token_budget=100_000, max_turns=1000),
+        lambda store: store.assemble_prompt("c", token_budget=1_000_000, max_turns=2000),
         lambda store: store.append("d", [Message("user", f"x {number}") for number in range(5000)]),
     ],
     ids=["search", "prompt", "append"],
@@ -48,7 +48,9 @@ def test_large_requests_let_other_tasks_run(call: Callable[[hansard.Store], Awai
     async def play() -> None:
         nonlocal turns
         async with hansard.connect(f"sqlite:///{tmp_path}/a.db") as store:
-            await store.append("c", [Message("user", f"message {number}") for number in range(2000)])
+            # Enough work that even a fast machine takes more than ten turns.
+            text = "the heron stands in the reeds and waits for a fish " * 5
+            await store.append("c", [Message("user", f"message {number} {text}") for number in range(2000)])
             work = asyncio.ensure_future(call(store))
             while not work.done():
                 turns += 1
