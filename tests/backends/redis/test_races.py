@@ -14,7 +14,7 @@ from tests.servers import redis as redis_servers
 
 import hansard
 from hansard import rules
-from hansard.backends.redis import RedisBackend, RedisStorage
+from hansard.backends.redis import RedisBackend, RedisStorage, transaction
 from hansard.backends.redis.batch import WriteBatch
 from hansard.backends.redis.keys import pair_member
 from hansard.backends.redis.partitions import RedisPartitions
@@ -78,6 +78,38 @@ def between(target: Any, method: str, act: Act, *, after: bool = False, when: st
 
     setattr(target, method, call)
     return done
+
+
+# Writes that build on others
+
+
+@both
+def test_a_write_builds_on_no_other_store_s_write_of_the_same_stamp(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stamps come from the clock: two stores may give the same one at the same moment."""
+
+    async def scenario() -> None:
+        async with two(make()) as (one, other):
+            await one.append_message("c", "user", "first")
+            await other.get_conversation("c")
+            monkeypatch.setattr(transaction, "time", _StoppedClock)
+            for number in range(2):
+                await one.append("c", [Message("user", "x", id=f"one{number}.{part}") for part in range(3)])
+            # The first two are refused and sent again. The third one must be, too, for it was decided on these.
+            await asyncio.gather(*(other.append("c", Message("user", "x", id=f"other{number}")) for number in range(3)))
+            messages = await one.get_messages("c")
+            assert len(messages) == 10
+            assert [message.seq for message in messages] == list(range(1, 11))
+            assert await one.check() == []
+
+    play(scenario())
+
+
+class _StoppedClock:
+    @staticmethod
+    def time_ns() -> int:
+        return 0
 
 
 # Writes that cross places of a cluster
@@ -215,6 +247,35 @@ def test_a_list_that_is_read_while_a_writer_dies(cluster_url: str) -> None:
             done = between(storage_of(one).nodes, "ask_many", commit_and_die)
             assert [each.id for each in (await one.list_conversations()).items] == ["a", "b"]
             assert done
+
+    play(scenario())
+
+
+def test_a_lost_write_keeps_the_mark_of_another_store_s_write_of_the_same_stamp(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would find what a dead writer left to do."""
+
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            for id in ("a", "b"):
+                await one.append_message(id, "user", "hello")
+            await other.get_conversation("a")
+            monkeypatch.setattr(transaction, "time", _StoppedClock)
+
+            async def die(*_: Any) -> None:
+                raise Unavailable("the process has come to its end")
+
+            async def commit_and_die() -> None:
+                partitions_of(other).apply = die  # type: ignore[method-assign, assignment]
+                with pytest.raises(Unavailable):
+                    await other.append_message("a", "user", "the last words")
+
+            done = between(partitions_of(one), "prepare", commit_and_die)
+            with pytest.raises(Conflict):
+                await one.append("a", Message("user", "too late"), expected_version=1)
+            assert done
+            assert [each.id for each in (await one.list_conversations()).items] == ["a", "b"]
 
     play(scenario())
 

@@ -99,13 +99,14 @@ class PlaceEffect(Struct, array_like=True, frozen=True):
 
 
 class WriteBatch:
-    """One write to a conversation, and its stamp `n`."""
+    """One write to a conversation, its stamp `n`, and the store that writes."""
 
-    def __init__(self, keys: RedisKeys, tenant: str, id: str, n: int, *, cluster: bool) -> None:
+    def __init__(self, keys: RedisKeys, tenant: str, id: str, n: int, writer: str, *, cluster: bool) -> None:
         self.keys = keys
         self.tenant = tenant
         self.id = id
         self.n = n
+        self.writer = writer
         self.root = keys.conversation(tenant, id)
         self.own = Operations(f"{self.root}:head")
         self.before: dict[str, Operations] = {}
@@ -116,7 +117,8 @@ class WriteBatch:
 
     @property
     def mark(self) -> WriteMark:
-        return WriteMark(self.id, self.n, 0, tuple(sorted(self.uses)))
+        name = f"{self.n}:{self.writer}:{self.id}"
+        return WriteMark(self.id, self.n, 0, tuple(sorted(self.uses)), carried=name)
 
     @property
     def effects(self) -> list[PlaceEffect]:

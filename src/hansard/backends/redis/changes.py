@@ -99,10 +99,12 @@ def _save(batch: WriteBatch, before: StoredState | None, state: ConversationStat
     birth = before.birth if before else batch.n
     largest = max(largest, before.largest if before else 0)
     segments = max(rows.segments_of(state) | {before.segments if before else 0})
-    entry = StoredState(batch.n, birth, state, largest, segments)
+    entry = StoredState(batch.n, batch.writer, birth, state, largest, segments)
     fields, gone = state_changes(old, entry)
     if before is None:
         fields += ["birth", birth]
+    if before is None or before.writer != batch.writer:
+        fields += ["writer", batch.writer]
     batch.do_many("HSET", "head", ["n", batch.n, *fields])
     if gone:
         batch.do_many("HDEL", "head", gone)

@@ -1,4 +1,7 @@
-"""The places of a Redis Cluster as `shared.settling` sees them. Scripts know the time, so no fence is needed."""
+"""The places of a Redis Cluster as `shared.settling` sees them. Scripts know the time, so no fence is needed.
+
+`WriteMark.carried` is the name of a mark.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class RedisPartitions:
 
     async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         encoded = msgspec.json.encode(_StoredMark(mark.id, mark.n, mark.prepared))
-        deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, _name(mark), encoded])
+        deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, mark.carried, encoded])
         return deadline
 
     async def prepare(self, write: WriteBatch, deadline: int) -> bool:
@@ -82,16 +85,16 @@ class RedisPartitions:
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
         key = self._pending(tenant)
-        await self._nodes.ask(key, ("HDEL", key, _name(mark)), write=True)
+        await self._nodes.ask(key, ("HDEL", key, mark.carried), write=True)
 
     async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         key = self._pending(tenant)
         found = await self._nodes.ask(key, ("HGETALL", key), write=True)
         marks: list[tuple[WriteMark, int]] = []
-        for value in found[1::2]:
+        for name, value in zip(found[::2], found[1::2], strict=True):
             deadline, _, encoded = value.partition(b" ")
             stored = _MARK.decode(encoded)
-            marks.append((WriteMark(stored.id, stored.n, 0, stored.blobs), int(deadline)))
+            marks.append((WriteMark(stored.id, stored.n, 0, stored.blobs, carried=name), int(deadline)))
         return marks
 
     async def now(self, tenant: str) -> int:
@@ -102,7 +105,3 @@ class RedisPartitions:
 
     def _outbox(self, tenant: str, id: str) -> str:
         return f"{self._keys.conversation(tenant, id)}:outbox"
-
-
-def _name(mark: WriteMark) -> str:
-    return f"{mark.n}:{mark.id}"

@@ -89,6 +89,8 @@ class StoredState(Struct):
     """A conversation as it is stored. `n` grows with every write to it, and is never used twice."""
 
     n: int
+    writer: str
+    """The store that wrote last. Another store may have sent a write with the same `n`, which was refused."""
     birth: int
     """The `n` of its creation: another conversation of the same id has another."""
     state: ConversationState
@@ -96,6 +98,10 @@ class StoredState(Struct):
     """The size of its largest body ever."""
     segments: int
     """The highest segment number ever used."""
+
+    @property
+    def stamp(self) -> tuple[int, str]:
+        return self.n, self.writer
 
 
 PIECE = 500
@@ -113,6 +119,7 @@ def state_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
     try:
         facts, counters = fields[b"facts"], fields[b"counters"]
         n, birth = int(fields[b"n"]), int(fields[b"birth"])
+        writer = fields.get(b"writer", b"").decode()
     except (KeyError, ValueError) as error:
         raise Corrupt(f"the head of {where} is damaged: {error}", where=where) from error
     known, counted = decode_as(_FACTS, facts, where), decode_as(_COUNTERS, counters, where)
@@ -139,7 +146,7 @@ def state_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
         if name.startswith(BRANCH.encode())
     }
     state = ConversationState(conversation, counted.seq, branches, known.has_tombstones)
-    return StoredState(n, birth, state, counted.largest, max({counted.segments} | segments_of(state)))
+    return StoredState(n, writer, birth, state, counted.largest, max({counted.segments} | segments_of(state)))
 
 
 def segments_of(state: ConversationState) -> set[int]:

@@ -137,7 +137,7 @@ class Moment:
     async def read(self, asks: Sequence[Ask] = ()) -> list[Any]:
         if self._is_fixed:
             seen = await self._states.read(self._name, asks, write=self._write)
-            if (seen.entry.n if seen.entry else 0) != (self.entry.n if self.entry else 0):
+            if (seen.entry and seen.entry.stamp) != (self.entry and self.entry.stamp):
                 raise Overtaken
             self.was_read = True
             return seen.answers

@@ -8,6 +8,7 @@ the next one builds on the expected state: so many writes to one conversation sh
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 
@@ -60,6 +61,8 @@ class RedisWriter:
         self._settling = settling
         self.records = records
         self.signals = Signals()
+        self.name = secrets.token_hex(6)
+        """Told apart from every other store's."""
         self._queues: Queues = {}
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
@@ -194,9 +197,11 @@ class RedisTransaction:
         moment, writer = self._moment, self._writer
         # Never used twice, and growing across deletions: from the clock, or else one more than the last.
         n = max(moment.last_n + 1, time.time_ns() // 1000)
-        batch = WriteBatch(writer.keys, self.context.tenant, self.id, n, cluster=writer.nodes.is_cluster)
+        batch = WriteBatch(writer.keys, self.context.tenant, self.id, n, writer.name, cluster=writer.nodes.is_cluster)
         if moment.entry is not None:
             batch.check("head", "n", moment.entry.n)
+            # What it builds on may be refused, and another store may write with the same `n` instead.
+            batch.check("head", "writer", moment.entry.writer)
         else:
             batch.check("head", "n", "")
             batch.check("graves", "n", moment.last_n or "")
