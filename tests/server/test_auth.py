@@ -67,7 +67,7 @@ def test_a_locked_key_file_is_an_error_after_a_while(keys: KeyFile, monkeypatch:
 
 
 def test_a_change_of_keys_is_in_effect_when_it_is_done(keys: KeyFile) -> None:
-    """A server looks at the file once a millisecond at most, and each of these goes on sooner."""
+    """A server does not look at the file more than once a millisecond."""
     server = KeyFile(keys.path)
     for _ in range(20):
         assert server.get("none") is None
