@@ -84,10 +84,10 @@ def between(target: Any, method: str, act: Act, *, after: bool = False, when: st
 
 
 @both
-def test_a_write_builds_on_no_other_store_s_write_of_the_same_stamp(
+def test_a_write_does_not_build_on_another_store_s_write_of_the_same_moment(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stamps come from the clock: two stores may give the same one at the same moment."""
+    """Stamps come from the clock: two stores may give the same one."""
 
     async def scenario() -> None:
         async with two(make()) as (one, other):
@@ -99,9 +99,34 @@ def test_a_write_builds_on_no_other_store_s_write_of_the_same_stamp(
             # The first two are refused and sent again. The third one must be, too, for it was decided on these.
             await asyncio.gather(*(other.append("c", Message("user", "x", id=f"other{number}")) for number in range(3)))
             messages = await one.get_messages("c")
-            assert len(messages) == 10
             assert [message.seq for message in messages] == list(range(1, 11))
             assert await one.check() == []
+
+    play(scenario())
+
+
+def test_a_write_does_not_build_on_a_refused_one_after_another_was_cancelled(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that forgets what it has sent gives the same stamp again, if the head is ahead of its clock."""
+
+    async def scenario() -> None:
+        async with hansard.connect(url) as store:
+            await store.append_message("c", "user", "first")
+            monkeypatch.setattr(transaction, "time", _StoppedClock)
+
+            def append(name: int, count: int) -> asyncio.Task[Any]:
+                said = [Message("user", "x", id=f"{name}.{part}") for part in range(count)]
+                return asyncio.create_task(store.append("c", said))
+
+            waiting, sent, cancelled = (append(number, 1) for number in range(3))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await waiting
+            await asyncio.gather(
+                sent, cancelled, *(append(4 + number, 5) for number in range(4)), return_exceptions=True
+            )
+            assert await store.check() == []
 
     play(scenario())
 
@@ -251,7 +276,7 @@ def test_a_list_that_is_read_while_a_writer_dies(cluster_url: str) -> None:
     play(scenario())
 
 
-def test_a_lost_write_keeps_the_mark_of_another_store_s_write_of_the_same_stamp(
+def test_a_lost_write_keeps_the_mark_of_another_store_s_write_of_the_same_moment(
     cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody would find what a dead writer left to do."""
@@ -276,6 +301,94 @@ def test_a_lost_write_keeps_the_mark_of_another_store_s_write_of_the_same_stamp(
                 await one.append("a", Message("user", "too late"), expected_version=1)
             assert done
             assert [each.id for each in (await one.list_conversations()).items] == ["a", "b"]
+
+    play(scenario())
+
+
+def test_what_a_lost_write_prepared_goes_though_another_of_the_same_moment_was_stored(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            await one.append_message("c", "user", "hello")
+            await other.get_conversation("c")
+            monkeypatch.setattr(transaction, "time", _StoppedClock)
+
+            async def die(*_: Any) -> None:
+                raise Unavailable("the process has come to its end")
+
+            async def commit_and_die() -> None:
+                partitions_of(other).apply = die  # type: ignore[method-assign, assignment]
+                with pytest.raises(Unavailable):
+                    await other.append_message("c", "user", "the last words")
+
+            between(partitions_of(one), "prepare", commit_and_die, after=True)
+            with pytest.raises(Conflict):
+                await one.append("c", Message("user", PICTURE), expected_version=1)
+            await one.list_conversations()  # finishes what the other has left
+            monkeypatch.setattr(settling, "GRACE", -settling.DEADLINE - 5)
+            await one.purge()
+            assert (await one.stats()).blobs == 0
+            assert await partitions_of(one).marks("default") == []
+
+    play(scenario())
+
+
+def test_a_slow_write_does_not_take_the_blob_of_a_later_one(cluster_url: str) -> None:
+    """It announces its use of the blob after the later one, and the release of an earlier use comes between the two."""
+
+    async def scenario() -> None:
+        async with two(cluster_url) as (slow, deleter), hansard.connect(cluster_url) as later:
+            version = (await slow.append("c", Message("user", PICTURE, id="p"))).version
+            goes_on, is_held, is_done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+            async def hold() -> None:
+                is_held.set()
+                await goes_on.wait()
+
+            async def lose() -> None:
+                with pytest.raises(Conflict):
+                    await slow.append("c", Message("user", PICTURE), expected_version=version)
+                is_done.set()
+
+            between(partitions_of(slow), "prepare", hold)
+            losing = asyncio.create_task(lose())
+            await is_held.wait()
+
+            async def die(*_: Any) -> None:
+                raise Unavailable("the process has come to its end")
+
+            partitions_of(deleter).apply = die  # type: ignore[method-assign, assignment]
+            with pytest.raises(Unavailable):
+                await deleter.delete_message("c", "p")
+
+            async def let_go() -> None:
+                goes_on.set()
+                await is_done.wait()
+
+            between(partitions_of(later), "commit", let_go)
+            await later.append("c", Message("user", PICTURE, id="q"))
+            await losing
+            assert (await later.get_message("c", "q")).content == PICTURE
+            assert await later.check() == []
+
+    play(scenario())
+
+
+@both
+def test_a_record_goes_with_a_conversation_that_is_deleted_while_it_is_put(make: Make) -> None:
+    async def scenario() -> None:
+        async with two(make()) as (one, other):
+            await one.append_message("c", "user", "hello")
+
+            async def put() -> None:
+                await other.records.put(["n"], "k", "secret", conversation_id="c")
+
+            done = between(storage_of(one)._writer, "commit", put)
+            receipt = await one.delete_conversation("c")
+            assert done
+            assert receipt.records == 1
+            assert (await one.stats()).records == 0
 
     play(scenario())
 

@@ -99,14 +99,14 @@ class PlaceEffect(Struct, array_like=True, frozen=True):
 
 
 class WriteBatch:
-    """One write to a conversation, its stamp `n`, and the store that writes."""
+    """One write to a conversation, its stamp `n`, and its random name."""
 
-    def __init__(self, keys: RedisKeys, tenant: str, id: str, n: int, writer: str, *, cluster: bool) -> None:
+    def __init__(self, keys: RedisKeys, tenant: str, id: str, n: int, write: str, *, cluster: bool) -> None:
         self.keys = keys
         self.tenant = tenant
         self.id = id
         self.n = n
-        self.writer = writer
+        self.write = write
         self.root = keys.conversation(tenant, id)
         self.own = Operations(f"{self.root}:head")
         self.before: dict[str, Operations] = {}
@@ -117,8 +117,7 @@ class WriteBatch:
 
     @property
     def mark(self) -> WriteMark:
-        name = f"{self.n}:{self.writer}:{self.id}"
-        return WriteMark(self.id, self.n, 0, tuple(sorted(self.uses)), carried=name)
+        return WriteMark(self.id, self.n, 0, tuple(sorted(self.uses)), name=f"{self.n}:{self.write}:{self.id}")
 
     @property
     def effects(self) -> list[PlaceEffect]:

@@ -28,9 +28,11 @@ class Removals(Struct, kw_only=True):
     counts: Mapping[str, int] = {}
     """For each blob that these messages, or the updated one, refer to: how many messages do so now."""
     blobs: Sequence[str] = ()
-    """All blobs of the conversation, for `Changes.wipes`, like the two fields below."""
+    """All blobs of the conversation, for `Changes.wipes`, like the fields below up to `summaries`."""
     records: Sequence[tuple[str, bytes]] = ()
     """Owner and name."""
+    bound: str = ""
+    """The head's field `bound` when these records were read: it changes when another one is bound."""
     participants: Sequence[str] = ()
     summaries: int = 0
     left_summaries: Sequence[bytes] = ()
@@ -99,13 +101,11 @@ def _save(batch: WriteBatch, before: StoredState | None, state: ConversationStat
     birth = before.birth if before else batch.n
     largest = max(largest, before.largest if before else 0)
     segments = max(rows.segments_of(state) | {before.segments if before else 0})
-    entry = StoredState(batch.n, batch.writer, birth, state, largest, segments)
+    entry = StoredState(batch.n, batch.write, birth, state, largest, segments)
     fields, gone = state_changes(old, entry)
     if before is None:
         fields += ["birth", birth]
-    if before is None or before.writer != batch.writer:
-        fields += ["writer", batch.writer]
-    batch.do_many("HSET", "head", ["n", batch.n, *fields])
+    batch.do_many("HSET", "head", ["n", batch.n, "write", batch.write, *fields])
     if gone:
         batch.do_many("HDEL", "head", gone)
     _move(batch, old.conversation if old else None, state.conversation)

@@ -1,7 +1,4 @@
-"""The places of a Redis Cluster as `shared.settling` sees them. Scripts know the time, so no fence is needed.
-
-`WriteMark.carried` is the name of a mark.
-"""
+"""The places of a Redis Cluster as `shared.settling` sees them. Scripts know the time, so no fence is needed."""
 
 from __future__ import annotations
 
@@ -32,6 +29,8 @@ class _StoredOutgoing(Struct, array_like=True, frozen=True):
     id: str
     n: int
     following: list[PlaceEffect]
+    name: str = ""
+    """That of the write's mark."""
 
 
 _MARK = msgspec.json.Decoder(_StoredMark)
@@ -45,7 +44,7 @@ class RedisPartitions:
 
     async def put_mark(self, tenant: str, mark: WriteMark, seconds: int) -> int:
         encoded = msgspec.json.encode(_StoredMark(mark.id, mark.n, mark.prepared))
-        deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, mark.carried, encoded])
+        deadline: int = await MARK.run(self._nodes, [self._pending(tenant)], [seconds, mark.name, encoded])
         return deadline
 
     async def prepare(self, write: WriteBatch, deadline: int) -> bool:
@@ -55,7 +54,7 @@ class RedisPartitions:
 
     async def commit(self, write: WriteBatch, deadline: int) -> Sequence[Outgoing[PlaceEffect]] | None:
         if write.effects:
-            entry = msgspec.msgpack.encode(_StoredOutgoing(write.id, write.n, write.effects))
+            entry = msgspec.msgpack.encode(_StoredOutgoing(write.id, write.n, write.effects, write.mark.name))
             write.do("RPUSH", "outbox", entry)
         if (await write.own.run(self._nodes, str(deadline)))[0] != 0:
             return None
@@ -65,7 +64,7 @@ class RedisPartitions:
         key = self._outbox(tenant, mark.id)
         entries = await self._nodes.ask(key, ("LRANGE", key, 0, -1), write=True)
         found = [(_OUTGOING.decode(entry), entry) for entry in entries]
-        return [Outgoing(stored.n, stored.following, entry) for stored, entry in found]
+        return [Outgoing(stored.n, stored.following, entry, stored.name) for stored, entry in found]
 
     async def remove_outgoing(self, tenant: str, id: str, outgoing: Outgoing[PlaceEffect]) -> None:
         key = self._outbox(tenant, id)
@@ -85,7 +84,7 @@ class RedisPartitions:
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
         key = self._pending(tenant)
-        await self._nodes.ask(key, ("HDEL", key, mark.carried), write=True)
+        await self._nodes.ask(key, ("HDEL", key, mark.name), write=True)
 
     async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         key = self._pending(tenant)
@@ -94,7 +93,7 @@ class RedisPartitions:
         for name, value in zip(found[::2], found[1::2], strict=True):
             deadline, _, encoded = value.partition(b" ")
             stored = _MARK.decode(encoded)
-            marks.append((WriteMark(stored.id, stored.n, 0, stored.blobs, carried=name), int(deadline)))
+            marks.append((WriteMark(stored.id, stored.n, 0, stored.blobs, name=name.decode()), int(deadline)))
         return marks
 
     async def now(self, tenant: str) -> int:

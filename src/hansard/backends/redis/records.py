@@ -188,7 +188,7 @@ class RedisRecords:
             name = record_member(*change.key)
             own.check(f"{space}:tokens", name, tokens[name])
             _put(own, space, name, change.record, token, homes)
-        return [*self._announce(context, changes), *self._bind(context, changes, homes, check=check_homes), own]
+        return [*self._announce(context, changes), *self._bind(context, changes, homes, token, check=check_homes), own]
 
     def _announce(self, context: Context, changes: Sequence[RecordChange]) -> list[Operations]:
         """Returns the operations that make the records findable, for each place."""
@@ -205,7 +205,13 @@ class RedisRecords:
         return [known, owners]
 
     def _bind(
-        self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, StoredState], *, check: bool
+        self,
+        context: Context,
+        changes: Sequence[RecordChange],
+        homes: Mapping[str, StoredState],
+        token: str,
+        *,
+        check: bool,
     ) -> list[Operations]:
         """Adds to the conversations which records belong to them."""
         ties: list[Operations] = []
@@ -217,6 +223,8 @@ class RedisRecords:
                 operations.check(f"{root}:head", "birth", entry.birth)
             operations.add_many("SADD", f"{root}:records", (linked(context.user or "", name) for name in mine))
             if mine:
+                # Whoever is about to delete the conversation must look again which records go with it.
+                operations.add("HSET", f"{root}:head", "bound", token)
                 ties.append(operations)
         return ties
 

@@ -86,11 +86,11 @@ BRANCH = "branch:"
 
 
 class StoredState(Struct):
-    """A conversation as it is stored. `n` grows with every write to it, and is never used twice."""
+    """A conversation as it is stored. `n` grows with every write to it."""
 
     n: int
-    writer: str
-    """The store that wrote last. Another store may have sent a write with the same `n`, which was refused."""
+    write: str
+    """The random name of the write that made it so. Others may have had the same `n`, and were refused."""
     birth: int
     """The `n` of its creation: another conversation of the same id has another."""
     state: ConversationState
@@ -99,9 +99,10 @@ class StoredState(Struct):
     segments: int
     """The highest segment number ever used."""
 
-    @property
-    def stamp(self) -> tuple[int, str]:
-        return self.n, self.writer
+
+def is_same_write(one: StoredState | None, other: StoredState | None) -> bool:
+    """Returns whether the same write has made both."""
+    return (one and (one.n, one.write)) == (other and (other.n, other.write))
 
 
 PIECE = 500
@@ -119,7 +120,7 @@ def state_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
     try:
         facts, counters = fields[b"facts"], fields[b"counters"]
         n, birth = int(fields[b"n"]), int(fields[b"birth"])
-        writer = fields.get(b"writer", b"").decode()
+        write = fields.get(b"write", b"").decode()
     except (KeyError, ValueError) as error:
         raise Corrupt(f"the head of {where} is damaged: {error}", where=where) from error
     known, counted = decode_as(_FACTS, facts, where), decode_as(_COUNTERS, counters, where)
@@ -146,7 +147,7 @@ def state_of(fields: Mapping[bytes, bytes], where: str) -> StoredState:
         if name.startswith(BRANCH.encode())
     }
     state = ConversationState(conversation, counted.seq, branches, known.has_tombstones)
-    return StoredState(n, writer, birth, state, counted.largest, max({counted.segments} | segments_of(state)))
+    return StoredState(n, write, birth, state, counted.largest, max({counted.segments} | segments_of(state)))
 
 
 def segments_of(state: ConversationState) -> set[int]:

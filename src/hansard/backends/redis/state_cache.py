@@ -1,7 +1,7 @@
 """Conversations as this process remembers them, and how it reads them again.
 
-A remembered state is never trusted: a write happens only if the head still has the `n` that it was planned on, and a
-read gets the head again if its `n` differs. The cache only saves the round trip, or the transfer.
+A remembered state is never trusted: a write happens only if the last write is still the one that it was planned on, and
+a read gets the head again if there was another. The cache only saves the round trip, or the transfer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from hansard.backends.redis.connection import Command
 from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
-from hansard.backends.redis.rows import StoredState, state_of
+from hansard.backends.redis.rows import StoredState, is_same_write, state_of
 from hansard.backends.redis.scripts import READ
 from hansard.backends.shared.optimistic import Overtaken
 
@@ -56,7 +56,7 @@ class RedisStateCache:
             if answers is not None:
                 return SeenState(known, answers)
         numbers = {f"{root}:head": 1}
-        values: list[Any] = [known.n if known else ""]
+        values: list[Any] = [f"{known.n} {known.write}" if known else ""]
         for command, part, *rest in asks:
             key = f"{root}:{part}" if part else root
             values += (command, numbers.setdefault(key, len(numbers) + 1), len(rest), *rest)
@@ -77,9 +77,9 @@ class RedisStateCache:
             if command in _SCRIPTED:
                 return None
             commands.append((command, f"{root}:{part}", *rest))
-        commands.append(("HGET", f"{root}:head", "n"))
+        commands.append(("HMGET", f"{root}:head", "n", "write"))
         answers = await self._nodes.ask_together(root, commands)
-        if answers is None or answers.pop() != b"%d" % known.n:
+        if answers is None or answers.pop() != [b"%d" % known.n, known.write.encode() or None]:
             return None
         return answers
 
@@ -137,7 +137,7 @@ class Moment:
     async def read(self, asks: Sequence[Ask] = ()) -> list[Any]:
         if self._is_fixed:
             seen = await self._states.read(self._name, asks, write=self._write)
-            if (seen.entry and seen.entry.stamp) != (self.entry and self.entry.stamp):
+            if not is_same_write(seen.entry, self.entry):
                 raise Overtaken
             self.was_read = True
             return seen.answers

@@ -1,9 +1,9 @@
 """One conversation in Redis, as an operation sees it.
 
 The rules are Python, and Redis runs Lua. So a write remembers the conversation, or reads it, decides, and sends one
-script that compares the stamp and applies everything at once. If another writer was faster, nothing has happened, and
-the operation runs again (`backends.shared.optimistic`). On one server a write ends its turn as soon as it is sent, and
-the next one builds on the expected state: so many writes to one conversation share a round trip.
+script that compares the last write and applies everything at once. If another writer was faster, nothing has happened,
+and the operation runs again (`backends.shared.optimistic`). On one server a write ends its turn as soon as it is sent,
+and the next one builds on the expected state: so many writes to one conversation share a round trip.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 from msgspec import structs
 
@@ -29,7 +30,7 @@ from hansard.backends.redis.keys import RedisKeys
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.records import RedisRecords
 from hansard.backends.redis.rows import StoredState
-from hansard.backends.redis.state_cache import Moment, RedisStateCache
+from hansard.backends.redis.state_cache import Ask, Moment, RedisStateCache
 from hansard.backends.shared import optimistic
 from hansard.backends.shared.optimistic import Overtaken
 from hansard.backends.shared.settling import RemovedCounts, Settling
@@ -61,9 +62,13 @@ class RedisWriter:
         self._settling = settling
         self.records = records
         self.signals = Signals()
-        self.name = secrets.token_hex(6)
-        """Told apart from every other store's."""
         self._queues: Queues = {}
+        self._own_name = secrets.token_hex(6)
+        self._writes = count()
+
+    def new_name(self) -> str:
+        """Returns a name for a write that no other write has, of this store or another."""
+        return f"{self._own_name}{next(self._writes):x}"
 
     async def write(self, context: Context, id: str, operation: Operation[T]) -> T:
         turn = Turn(self._queues, (context.tenant, id))
@@ -180,6 +185,8 @@ class RedisTransaction:
         self.has_applied = True
         batch, before = self._new_batch(), self._moment.entry
         leaving = await self._removals(changes) if removes_anything(changes) else NOTHING_LEAVES
+        if changes.wipes == "everything":
+            batch.check("head", "bound", leaving.bound)
         after = fill(batch, self.context, before, changes, leaving)
         if changes.records:
             self._add_records(batch, after, changes)
@@ -195,13 +202,15 @@ class RedisTransaction:
     def _new_batch(self) -> WriteBatch:
         """Returns a batch that applies only if the conversation, or its absence, is unchanged."""
         moment, writer = self._moment, self._writer
-        # Never used twice, and growing across deletions: from the clock, or else one more than the last.
+        # It grows, also across deletions: from the clock, or else one more than the last.
         n = max(moment.last_n + 1, time.time_ns() // 1000)
-        batch = WriteBatch(writer.keys, self.context.tenant, self.id, n, writer.name, cluster=writer.nodes.is_cluster)
+        batch = WriteBatch(
+            writer.keys, self.context.tenant, self.id, n, writer.new_name(), cluster=writer.nodes.is_cluster
+        )
         if moment.entry is not None:
             batch.check("head", "n", moment.entry.n)
-            # What it builds on may be refused, and another store may write with the same `n` instead.
-            batch.check("head", "writer", moment.entry.writer)
+            # The write that this one builds on may be refused, and another one be stored with the same `n`.
+            batch.check("head", "write", moment.entry.write)
         else:
             batch.check("head", "n", "")
             batch.check("graves", "n", moment.last_n or "")
@@ -234,8 +243,15 @@ class RedisTransaction:
         return found
 
     async def _add_all(self, leaving: Removals) -> None:
-        asks = [("HKEYS", "blobs"), ("SMEMBERS", "records"), ("SMEMBERS", "participants"), ("LLEN", "summaries")]
-        blobs, links, users, leaving.summaries = await self._moment.read(asks)
+        asks: list[Ask] = [
+            ("HKEYS", "blobs"),
+            ("SMEMBERS", "records"),
+            ("HGET", "head", "bound"),
+            ("SMEMBERS", "participants"),
+            ("LLEN", "summaries"),
+        ]
+        blobs, links, bound, users, leaving.summaries = await self._moment.read(asks)
+        leaving.bound = (bound or b"").decode()
         leaving.blobs = [each.decode() for each in blobs]
         leaving.records = [owner_and_name(each) for each in links]
         leaving.participants = [each.decode() for each in users]

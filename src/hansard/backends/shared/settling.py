@@ -61,6 +61,8 @@ class WriteMark(Struct, frozen=True):
     """The names of what `undo` may have to remove."""
     carried: Any = None
     """Whatever else the storage stores with the mark, such as the effects."""
+    name: str = ""
+    """Tells it from a write with the same stamp, where another writer may have tried one."""
 
 
 E = TypeVar("E")
@@ -98,6 +100,8 @@ class Outgoing(Struct, Generic[E], frozen=True):
     """One for each partition."""
     entry: Any
     """The key by which `remove_outgoing` finds the entry."""
+    name: str = ""
+    """That of the write's mark."""
 
 
 class Partitions(Protocol[W_contra, E]):
@@ -145,6 +149,8 @@ class Partitions(Protocol[W_contra, E]):
         """Returns the time in seconds, by the clock that `put_mark` reads."""
 
 
+_Name = tuple[int, str]
+"""The stamp of a write and the name of its mark."""
 Fence = Callable[[str, WriteMark], Awaitable[None]]
 """If the conversation still has the stamp `mark.after`, assigns another one, and changes nothing else."""
 
@@ -173,7 +179,7 @@ class Settling(Generic[W, E]):
             # Earlier entries come first: a partition skips what is older than the newest write that it has applied.
             finished = await self._finish(tenant, mark.id, outbox)
             # If another process has emptied the outbox, this only returns what was removed.
-            gone = finished.get(mark.n) or await self._apply(mark.id, mark.n, write.effects)
+            gone = finished.get((mark.n, mark.name)) or await self._apply(mark.id, mark.n, write.effects)
             await partitions.clear_mark(tenant, mark)
         except Unavailable as error:
             # Whether or not this step succeeded, the write itself has happened.
@@ -198,14 +204,14 @@ class Settling(Generic[W, E]):
         finished = await self._finish(tenant, mark.id, await partitions.outbox(tenant, mark))
         if is_overdue:
             await partitions.undo(tenant, mark)
-        if is_overdue or mark.n in finished:
+        if is_overdue or (mark.n, mark.name) in finished:
             await partitions.clear_mark(tenant, mark)
 
-    async def _finish(self, tenant: str, id: str, outbox: Sequence[Outgoing[E]]) -> dict[int, RemovedCounts]:
+    async def _finish(self, tenant: str, id: str, outbox: Sequence[Outgoing[E]]) -> dict[_Name, RemovedCounts]:
         """Empties the outbox of a conversation. Returns what each write removed."""
-        gone: dict[int, RemovedCounts] = {}
+        gone: dict[_Name, RemovedCounts] = {}
         for outgoing in outbox:
-            gone[outgoing.n] = await self._apply(id, outgoing.n, outgoing.effects)
+            gone[outgoing.n, outgoing.name] = await self._apply(id, outgoing.n, outgoing.effects)
             await self._partitions.remove_outgoing(tenant, id, outgoing)
         return gone
 

@@ -25,9 +25,14 @@ function operations.keep(bucket, sha256, bytes, time)
   end
 end
 
--- A conversation refers to a blob.       key: bucket;       values: SHA-256, conversation, its n
+-- A conversation refers to a blob. The use keeps its highest n: a lower one belongs to a write that was overtaken, and
+-- a release between the two must not remove it.
+--                                        key: bucket;       values: SHA-256, conversation, its n
 function operations.use(bucket, sha256, conversation, n)
-  redis.call('HSET', bucket .. ':uses:' .. sha256, conversation, n)
+  local used = redis.call('HGET', bucket .. ':uses:' .. sha256, conversation)
+  if not used or tonumber(used) < tonumber(n) then
+    redis.call('HSET', bucket .. ':uses:' .. sha256, conversation, n)
+  end
   redis.call('ZREM', bucket .. ':idle', sha256)
 end
 

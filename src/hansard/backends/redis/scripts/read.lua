@@ -1,7 +1,7 @@
 -- Reads a conversation's head, if the reader does not know it yet, and the answers of other commands, atomically.
 --
 -- KEYS: 1  the head   …  every key that the commands name, by their numbers
--- ARGV: 1  the n of the head that the reader knows, '' for none
+-- ARGV: 1  n and write of the head that the reader knows, '' for none
 --       …  commands: a name, the number of a key, how many values follow, the values.
 --          `find` gets the root of the conversation's keys and ids of messages; `pinned` gets the root, a segment, and a
 --          command with values for the segment's pinned seqs; `span` gets the root, a segment, and two seqs; `last` gets the
@@ -84,8 +84,8 @@ end
 
 local scripted = { find = find, pinned = pinned, span = span, last = last }
 local answers = { false }
-local n = redis.call('HGET', KEYS[1], 'n') or ''
-if n == '' or n ~= ARGV[1] then answers[1] = redis.call('HGETALL', KEYS[1]) end
+local n, write = unpack(redis.call('HMGET', KEYS[1], 'n', 'write'))
+if not n or n .. ' ' .. (write or '') ~= ARGV[1] then answers[1] = redis.call('HGETALL', KEYS[1]) end
 local at = 2
 while at <= #ARGV do
   local name, key, count = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
