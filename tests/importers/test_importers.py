@@ -288,13 +288,18 @@ async def test_a_conversation_of_which_nothing_is_within_the_limits_is_not_store
 async def test_a_dry_run_says_which_conversations_would_be_refused(tmp_path: Path) -> None:
     rows = [
         {"thread_id": id, "role": "user", "content": "Heron", "user_id": user, "rating": rating}
-        for id, user, rating in (("x" * 300, "ann", 1), ("t1", "y" * 300, 1), ("t2", "ann", "a lot"))
+        for id, user, rating in (
+            ("x" * 300, "ann", 1),
+            ("t1", "y" * 300, 1),
+            ("t2", "ann", "a lot"),
+            ("t3", "ann", 10**400),
+        )
     ]
     async with connect("memory://") as store:
         path = exports.jsonl(tmp_path / "rows.jsonl", rows)
         dry = await imported(store, path, dry_run=True)
         assert dry == await imported(store, path)
-        assert (dry.new, len(dry.problems), [*dry.losses]) == (1, 2, ["rating that is no number"])
+        assert (dry.new, len(dry.problems), [*dry.losses]) == (2, 2, ["rating that is no number, or too large"])
 
 
 async def test_times_that_no_calendar_has_are_reported(tmp_path: Path) -> None:

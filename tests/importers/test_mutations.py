@@ -29,6 +29,7 @@ ODD: list[Any] = [
     0,
     -1,
     10**30,
+    10**400,
     1e300,
     True,
     [],
@@ -201,6 +202,26 @@ async def test_a_kind_that_is_no_text_never_crashes_an_import(tmp_path: Path, ki
             report = ImportReport(name)
             await load(store, importer_named(name).read(open_source(path), report), report)
             assert report.conversations or report.problems
+
+
+@pytest.mark.parametrize("kind", FILES)
+async def test_a_number_beyond_all_bounds_never_crashes_an_import(tmp_path: Path, kind: str) -> None:
+    name, make, *_ = FILES[kind]
+    made = make(tmp_path)
+    for path in sorted(tmp_path.rglob("*.json*")) if made.is_dir() or made.suffix.startswith(".json") else []:
+        original = path.read_bytes()
+        lines = path.suffix == ".jsonl"
+        given = [json.loads(line) for line in original.splitlines()] if lines else json.loads(original)
+        numbers = [at for at, (holder, key) in enumerate(_places(given)) if type(holder[key]) in (int, float)]
+        for at in numbers:
+            damaged = deepcopy(given)
+            holder, key = list(_places(damaged))[at]
+            holder[key] = 10**400
+            path.write_text("".join(f"{json.dumps(each)}\n" for each in damaged) if lines else json.dumps(damaged))
+            async with connect("memory://") as store:
+                report = ImportReport(name)
+                await load(store, importer_named(name).read(open_source(made), report), report)
+        path.write_bytes(original)
 
 
 async def test_messages_without_ids_are_stored_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
 from hansard.importers.transcript_file import SessionState, TranscriptFile, first_words
-from hansard.importers.values import count, mapping, text, time
+from hansard.importers.values import count, mapping, number, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _ABOUT = (("cwd", "project"), ("gitBranch", "git_branch"), ("version", "version"))
@@ -76,7 +76,7 @@ class _Session:
         }
         self._titles: dict[str, str] = dict(self._before.titles)
 
-    def add(self, number: int, entry: dict[str, Any]) -> Message | None:
+    def add(self, at: int, entry: dict[str, Any]) -> Message | None:
         kind, uuid = text(entry.get("type")), text(entry.get("uuid"))
         if uuid:
             self._parents[uuid] = text(entry.get("parentUuid")) or text(entry.get("logicalParentUuid")) or None
@@ -86,8 +86,8 @@ class _Session:
         for field in _TITLES.get(kind, ()):
             if text(entry.get(field)):
                 self._titles[kind] = entry[field]
-        if kind == "cost-state" and isinstance(entry.get("totalCostUSD"), int | float):
-            self._about["cost"] = round(float(entry["totalCostUSD"]), 6)
+        if kind == "cost-state" and (cost := number(entry.get("totalCostUSD"))) is not None:
+            self._about["cost"] = round(cost, 6)
         if kind in ("user", "assistant") and uuid and isinstance(entry.get("message"), dict):
             return self._messages.setdefault(uuid, _message(uuid, entry))
         return None
@@ -219,7 +219,6 @@ def _message(uuid: str, entry: dict[str, Any]) -> Message:
     kinds = {text(mapping(block).get("type")) for block in content} if isinstance(content, list) else ()
     role = "tool" if kinds == {"tool_result"} else text(native.get("role")) or entry["type"]
     usage = mapping(native.get("usage"))
-    cost = entry.get("costUSD")
     return Message(
         role,
         entry,
@@ -231,7 +230,7 @@ def _message(uuid: str, entry: dict[str, Any]) -> Message:
             input_tokens=count(usage.get("input_tokens")),
             output_tokens=count(usage.get("output_tokens")),
             cached_tokens=count(usage.get("cache_read_input_tokens")),
-            cost=float(cost) if isinstance(cost, int | float) else 0.0,
+            cost=number(entry.get("costUSD")) or 0.0,
         )
         if usage
         else None,

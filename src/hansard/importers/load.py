@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, I
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from math import isfinite
 from typing import cast
 
 from msgspec import Struct, structs
@@ -33,7 +32,7 @@ from hansard.importers.report import ImportReport
 from hansard.importers.transcripts import store_lines, store_new_lines
 from hansard.importers.values import reporting_times, text
 from hansard.model import MAIN, Conversation, Message, Rating
-from hansard.store import Store, checks
+from hansard.store import Store, checks, marks
 from hansard.store.append import MANY
 from hansard.store.drafts import LONG, Drafts, make_drafts
 
@@ -393,9 +392,10 @@ class _Loading:
     def _rated(self, message: Message) -> Message:
         """Returns a message with what somebody thought of it in the foreign program."""
         given = (message.metadata or {})["rating"]
-        value = _rating_in(given) if isinstance(given, str) else given
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            self._report.lose("rating that is no number", f"message {message.id!r}: {given!r}"[:120])
+        try:
+            value = marks.checked_value(_rating_in(given) if isinstance(given, str) else given)
+        except ValidationError as error:
+            self._report.lose("rating that is no number, or too large", f"message {message.id!r}: {error}"[:160])
             return message
         comment = text((message.metadata or {}).get("rating_comment"))[:_COMMENT] or None
         return structs.replace(message, ratings=(Rating(value, self._user_id, comment),))

@@ -17,7 +17,7 @@ from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.row_sorter import RowSorter
 from hansard.importers.source import ImportSource
-from hansard.importers.values import content_of, count, data_url_part, items, mapping, sides, text, time
+from hansard.importers.values import content_of, count, data_url_part, items, mapping, number, sides, text, time
 from hansard.model import NOT_YET, Message, Usage
 
 _PASSED_OVER = ("step-start", "step-finish", "snapshot", "patch", "agent", "compaction", "retry")
@@ -141,7 +141,7 @@ def _database(
 def _order(info: dict[str, Any]) -> tuple[float, str]:
     """By time first: the ids count milliseconds, and begin again every 795 days."""
     created = mapping(info.get("time")).get("created")
-    return float(created) if isinstance(created, int | float) else 0.0, text(info.get("id"))
+    return number(created) or 0.0, text(info.get("id"))
 
 
 def _conversation(session: dict[str, Any], given: list[Any], report: ImportReport) -> ForeignConversation:
@@ -184,27 +184,26 @@ def _messages(info: dict[str, Any], given: list[Any], report: ImportReport) -> I
         (role, [parts.Text(text="")])
     ]
     tokens = mapping(info.get("tokens"))
-    cost = info.get("cost")
     usage = Usage(
         model=text(info.get("modelID")) or None,
         input_tokens=count(tokens.get("input")),
         output_tokens=count(tokens.get("output")),
         reasoning_tokens=count(tokens.get("reasoning")),
         cached_tokens=count(mapping(tokens.get("cache")).get("read")),
-        cost=float(cost) if isinstance(cost, int | float) else 0.0,
+        cost=number(info.get("cost")) or 0.0,
     )
-    answer = max((number for number, (side, _) in enumerate(groups, 1) if side == "assistant"), default=0)
-    for number, (side, pieces) in enumerate(groups, 1):
+    answer = max((at for at, (side, _) in enumerate(groups, 1) if side == "assistant"), default=0)
+    for at, (side, pieces) in enumerate(groups, 1):
         content, format = content_of(pieces)
-        is_last = number == len(groups)
+        is_last = at == len(groups)
         yield Message(
             side,
             content,
-            id if is_last else f"{id}.{number}",
+            id if is_last else f"{id}.{at}",
             format=format,
             created_at=time(mapping(info.get("time")).get("created")) or NOT_YET,
             status="interrupted" if is_last and info.get("error") else "complete",
-            usage=usage if number == answer and role == "assistant" else None,
+            usage=usage if at == answer and role == "assistant" else None,
         )
 
 

@@ -14,8 +14,8 @@ missing: what the index does not name has no mark.
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from msgspec import structs
@@ -43,7 +43,8 @@ _TRIES = 100
 
 def checked_value(value: object) -> int | float:
     """Returns the value of a rating; a whole number as an integer, so that 1 and 1.0 are the same rating."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_nan = isinstance(value, float) and isnan(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or is_nan:
         raise ValidationError(f"the value of a rating must be a number, not {shown(value)}")
     if abs(value) > _LARGEST:
         raise ValidationError(f"the value of a rating is {shown(value)}: it must be between ±{_LARGEST:,}")
