@@ -15,6 +15,7 @@ from hansard.backends.keyvalue import KeyValue, KeyValueBackend
 from hansard.backends.keyvalue.keys import hashed
 from hansard.backends.keyvalue.partitions import LINGER
 from hansard.backends.shared import settling
+from hansard.errors import Unavailable
 from hansard.model import Message
 from hansard.store import Put
 from hansard.testing.clock import Clock
@@ -124,6 +125,42 @@ def test_a_repeated_put_that_others_overtook_is_stored_once(
         store.append_message("c", "user", "mine")
     assert meddling.has_meddled
     assert contents(other, "c") == ["before", "mine", "theirs 0", "theirs 1", "theirs 2"]
+
+
+@pytest.mark.parametrize("part", ["/mark/", "/bound/", "/space/"])
+def test_a_record_goes_with_a_conversation_that_is_deleted_while_it_is_put(
+    kept: DictStore, other: sync.Store, clock: Clock, part: str
+) -> None:
+    other.append_message("c", "user", "x")
+    meddling = MeddlingStore(kept, "put", part, lambda: other.delete_conversation("c"))
+    with over(meddling, clock) as store:
+        store.records.put(["n"], "k", "secret", conversation_id="c")
+        assert meddling.has_meddled
+        assert store.stats().records == 0
+        store.records.put(["n"], "k", "kept")
+    assert [key for key in kept.values if "/bound" in key or "/mark/" in key] == []
+    assert b"secret" not in b"".join(value for value, _ in kept.values.values())
+
+
+def test_a_record_that_lost_its_conversation_goes_with_a_sweep_if_its_writer_dies(
+    kept: DictStore, other: sync.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other.append_message("c", "user", "x")
+    meddling = MeddlingStore(kept, "put", "/mark/", lambda: other.delete_conversation("c"))
+
+    async def die(*_: Any) -> int:
+        raise Unavailable("the process has come to its end")
+
+    with over(meddling, clock) as store:
+        backend = store.backend
+        assert isinstance(backend, KeyValueBackend)
+        monkeypatch.setattr(backend.storage.partitions, "drop_bound", die)
+        with pytest.raises(Unavailable):
+            store.records.put(["n"], "k", "secret", conversation_id="c")
+    assert other.stats().records == 1
+    other.purge()
+    assert other.stats().records == 0
+    assert b"secret" not in b"".join(value for value, _ in kept.values.values())
 
 
 def test_nothing_keeps_the_name_of_an_erased_user(kept: DictStore, other: sync.Store, clock: Clock) -> None:

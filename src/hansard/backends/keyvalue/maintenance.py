@@ -10,6 +10,7 @@ from msgspec import structs
 
 from hansard import codec, rules
 from hansard.backends.keyvalue.keys import KeyValueKeys, time_key
+from hansard.backends.keyvalue.write import Bound
 from hansard.backends.shared import documents
 from hansard.contract.types import Context, ConversationQuery, Swept
 from hansard.errors import HansardError
@@ -97,6 +98,10 @@ async def _sweep(storage: KeyValueStorage, context: Context, keys: KeyValueKeys,
     elif kind == "record" and text:
         space, record = documents.decode(text, tuple[str, bytes], key)
         receipt += Receipt(records=await storage.records.drop_expired(context, space, record), at=context.now)
+    elif kind == "bound" and text:
+        lost = documents.decode(text, list[Bound], key)
+        records = await storage.partitions.drop_lost(keys, lost, context.now)
+        receipt += Receipt(records=records, at=context.now)
     elif kind == "blob":
         receipt += Receipt(blobs=await storage.tenant_data.release_blob(keys, what, context.now), at=context.now)
     elif kind == "grave":

@@ -5,7 +5,8 @@
 2. The objects that the new head will name are put: nodes, references to blobs, entries in listings. Readers ignore
    whatever the head does not name.
 3. The head is swapped. It holds the stamp: from here on the write has happened.
-4. The effects are applied and the mark is deleted: the write is settled.
+4. The effects are applied and the mark is deleted: the write is settled. If it put records into a conversation that was
+   deleted meanwhile, another write removes them, which an entry of what is *due* announces before the mark goes.
 
 No writer swaps a head while the mark of its stamp exists: the next writer first settles what the last one left. So a
 mark whose stamp is not in its head belongs to a write that has not happened. If it is overdue, the head is *fenced*:
@@ -229,7 +230,16 @@ class KeyValuePartitions:
         """Nothing to do: the mark carries the entry."""
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
-        await self._functions.delete(KeyValueKeys(tenant).mark(mark.carried.stamp))
+        keys, intent = KeyValueKeys(tenant), mark.carried
+        lost = [bound for bound in intent.effects.bound if not await self._exists(bound)]
+        due = keys.due_at(intent.at, "bound", intent.stamp)
+        if lost:
+            await self._functions.put(due, documents.encode(lost), None)
+        await self._functions.delete(keys.mark(intent.stamp))
+        if lost:
+            # Only now: this is another write to the space, and the mark would keep it waiting for itself.
+            await self.drop_lost(keys, lost, intent.at)
+            await self._functions.delete(due)
 
     async def marks(self, tenant: str) -> Sequence[tuple[WriteMark, int]]:
         names = [key async for key in self._functions.keys(KeyValueKeys(tenant).marks)]
@@ -285,8 +295,6 @@ class KeyValuePartitions:
         for sha256 in effects.released:
             blobs += await tenant_data.release_blob(keys, sha256, intent.at)
         records = await self._unbind(keys, effects.unbound, intent.at) if effects.unbound else 0
-        for bound in effects.bound:
-            await self._check_bound(keys, bound, intent.at)
         return RemovedCounts(blobs, records)
 
     async def _drop(self, names: Iterable[str]) -> None:
@@ -323,11 +331,13 @@ class KeyValuePartitions:
         spaces = sorted({f"{keys.spaces}{entry.split('/')[-2]}" for entry in entries})
         return sum([await self.drop_bound(keys, space, birth, now) for space in spaces])
 
-    async def _check_bound(self, keys: KeyValueKeys, bound: Bound, now: datetime) -> None:
-        """Removes records whose conversation was deleted while they were written."""
+    async def _exists(self, bound: Bound) -> bool:
         anchor, _ = await self.load(bound.head)
-        if anchor is None or anchor.state is None or anchor.birth != bound.birth:
-            await self.drop_bound(keys, bound.space, bound.birth, now)
+        return anchor is not None and anchor.state is not None and anchor.birth == bound.birth
+
+    async def drop_lost(self, keys: KeyValueKeys, lost: Sequence[Bound], now: datetime) -> int:
+        """Removes records whose conversation was deleted while they were written."""
+        return sum([await self.drop_bound(keys, bound.space, bound.birth, now) for bound in lost])
 
 
 def _mark(data: bytes, where: str) -> tuple[WriteMark, int]:

@@ -15,7 +15,7 @@ from hansard.store import Delete, Put
 from hansard.testing.clock import Clock
 from hansard.testing.comparison import facts
 from hansard.testing.contract.base import HOUR, Contract, history, races, require, rows, say
-from hansard.testing.targets import Driver
+from hansard.testing.targets import Driver, Target
 
 VALUES: list[Any] = [
     None,
@@ -152,6 +152,24 @@ class TestRecords(Contract):
             store.records.put(["n"], "l", 1, conversation_id="missing")
         assert store.delete_conversation("c").records == 1
         assert store.records.get(["n"], "k") is None
+
+    @races
+    def test_records_go_with_a_conversation_that_is_deleted_while_they_are_put(
+        self, target: Target, store: Driver
+    ) -> None:
+        others = [target.open("blocking") for _ in range(3)] if store.capabilities.shared else [None]
+
+        def put(other: Driver | None, key: str) -> Any:
+            return lambda each: (other or each).records.put(["n"], key, 1, conversation_id="c")
+
+        for number in range(8):
+            say(store, "c", "x")
+            calls = [put(others[at % len(others)], f"{number}.{at}") for at in range(9)]
+            calls.insert(number, lambda each: each.delete_conversation("c"))
+            results = (others[0] or store).together(calls)
+            assert {type(each) for each in results if isinstance(each, BaseException)} <= {ConversationNotFound}
+            assert store.records.scan().items == []
+            assert store.stats().records == 0
 
     def test_a_record_rewritten_without_its_conversation_outlives_it(self, store: Driver) -> None:
         say(store, "c", "x")
