@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from tests.transfer.rich import fill
 
 from hansard import ConversationNotFound, Corrupt, Message, Store, ValidationError
 from hansard.backends.memory import MemoryBackend
+from hansard.contract.types import Image, StoredBranch
+from hansard.model import Conversation
+from hansard.transfer.export import numbered
 
 
 async def exported(store: Store, **choice: Any) -> list[bytes]:
@@ -209,3 +213,15 @@ def test_conversations_that_move_in_the_listing_come_once() -> None:
         assert sorted(ids) == [f"c{number:03}" for number in range(250)]
 
     asyncio.run(check())
+
+
+def test_branches_come_in_the_order_of_time_whatever_order_a_storage_has() -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    branches = [
+        StoredBranch(name, segment, created_at=begun + timedelta(seconds=segment))
+        for segment, name in enumerate(("main", "z", "b", "y", "a"), start=3)
+    ]
+    conversation = Conversation(id="c", created_at=begun, updated_at=begun)
+    written = [numbered(Image(conversation, 0, tuple(each))) for each in (branches, branches[::-1])]
+    assert written[0] == written[1]
+    assert [branch.id for branch in written[0].image.branches] == ["main", "z", "b", "y", "a"]

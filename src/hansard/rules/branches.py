@@ -284,7 +284,7 @@ def plan_delete_branch(
     stored_branch = state.branch(branch)
     if state.conversation.branch == branch:
         raise Conflict(f"branch {branch!r} is the active one: switch to another before deleting it")
-    children = [other.id for other in state.branches.values() if other.parent == branch]
+    children = sorted(other.id for other in state.branches.values() if other.parent == branch)
     if children:
         raise Conflict(f"branch {branch!r} has branches of its own ({', '.join(children)}): delete those first")
     branches = {id: other for id, other in state.branches.items() if id != stored_branch.id}

@@ -307,11 +307,13 @@ def as_numbered(image: Image) -> Numbered:
 
 
 def numbered(image: Image) -> Numbered:
+    """Returns the image with our numbers, and with its branches in the order of time: a storage may have another."""
     numbers: dict[int, int] = {}
-    for branch in sorted(image.branches, key=lambda branch: (branch.created_at, branch.id)):
+    ordered = sorted(image.branches, key=lambda branch: (branch.created_at, branch.id))
+    for branch in ordered:
         for line, _ in (*branch.path, (branch.segment, 0)):
             numbers.setdefault(line, len(numbers) + 1)
-    branches = tuple(_renumbered(branch, numbers) for branch in image.branches)
+    branches = tuple(_renumbered(branch, numbers) for branch in ordered)
     return Numbered(structs.replace(image, branches=branches), numbers)
 
 
