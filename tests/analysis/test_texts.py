@@ -77,6 +77,35 @@ CONTENTS: dict[str, tuple[Any, list[str], list[str]]] = {
         ["search_web", "rain", "wet", "It rains", "plan.docx"],
         ["c1", PICTURE, "output_text"],
     ),
+    "a line of Claude Code": (
+        {
+            "parentUuid": None,
+            "cwd": "/home/zoe/birds",
+            "gitBranch": "stork",
+            "userType": "external",
+            "type": "user",
+            "message": {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "shipped"}],
+            },
+            "uuid": "u-1",
+            "slug": "happy-otter",
+            "toolUseResult": {"originalFile": "all of it"},
+        },
+        ["shipped"],
+        ["birds", "stork", "external", "otter", "all of it"],
+    ),
+    "an item of Codex": (
+        [
+            {
+                "type": "message",
+                "content": [{"type": "input_text", "text": "Where is it?"}],
+                "internal_chat_message_metadata_passthrough": {"turn_id": "019aa8d2-0000"},
+            }
+        ],
+        ["Where is it?"],
+        ["019aa8d2"],
+    ),
     "gemini": (
         {
             "role": "model",

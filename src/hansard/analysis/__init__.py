@@ -19,7 +19,7 @@ from hansard.analysis.queries import (
 from hansard.analysis.terms import GAP, Terms, Word, analyse, columns, spans
 from hansard.analysis.texts import searchable, searchable_content, searchable_text
 
-VERSION = 4
+VERSION = 5
 """Incremented when an index would hold other things of the same text: one of another version must be rebuilt."""
 
 __all__ = [

@@ -25,7 +25,7 @@ _FOR_MACHINES = frozenset(
         *("thought_signature", "data", "file_data", "b64_json", "bytes", "blob", "media_type", "mime_type"),
         *("mimeType", "usage", "stop_reason", "stop_sequence", "timestamp", "version"),
         *("invocation_id", "node_info", "state_delta", "part_kind", "run_id", "model_name", "provider_name"),
-        *("conversation_id", "finish_reason", "model_version"),
+        *("conversation_id", "finish_reason", "model_version", "turn_id"),
     )
 )
 # Below these keys, every key and value was written by a model or a tool, whatever its name.
@@ -42,8 +42,7 @@ _SAMPLE = 4096
 def searchable(message: Message) -> str:
     """Returns the text of a message that search compares and takes snippets from."""
     if message.sources:
-        texts: list[str] = []
-        _collect(message.content, texts, free=False)
+        texts = _texts_of(message.content)
         texts += (source.document_name for source in message.sources if source.document_name)
         return "\n".join(texts)[:MAX_CHARACTERS]
     return searchable_content(message.content)
@@ -53,14 +52,21 @@ def searchable_content(content: Any) -> str:
     """The same for a message without sources."""
     if isinstance(content, str):
         return searchable_text(content)
-    texts: list[str] = []
-    _collect(content, texts, free=False)
-    return "\n".join(texts)[:MAX_CHARACTERS]
+    return "\n".join(_texts_of(content))[:MAX_CHARACTERS]
 
 
 def searchable_text(content: str) -> str:
     """The same for a message that is only text."""
     return "" if _is_encoded(content) else content[:MAX_CHARACTERS]
+
+
+def _texts_of(content: Any) -> list[str]:
+    texts: list[str] = []
+    if type(content) is dict and "parentUuid" in content and type(content.get("message")) is dict:
+        # A line of Claude Code: around the message are the folder, the branch and what tools need, the same each time.
+        content = content["message"]
+    _collect(content, texts, free=False)
+    return texts
 
 
 def _collect(value: Any, texts: list[str], *, free: bool) -> None:
