@@ -38,7 +38,7 @@ from hansard.importers.preparation import prepare, unpack
 from hansard.importers.reader_process import _batches, _Request, _write, is_worthwhile, read_source
 from hansard.importers.source import ImportSource, ServerSource
 from hansard.importers.transcripts import raw_lines
-from hansard.model import NOT_YET, Message
+from hansard.model import NOT_YET, Message, Participant, Source, Usage
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
 
@@ -307,7 +307,7 @@ PICTURE = {"type": "image", "data": "QUJD" * 2_000, "media_type": "image/png"}
         Message("user", "x" * 100, "a", metadata={"rating": "thumbs_up"}),
         Message("user", [PICTURE], "a", format="parts"),
         Message("nobody", "Hello", "a"),
-        Message("user", "Hello", "a", metadata={"number": 10**30}),
+        Message("user", "Hello", "a", metadata={"number": 10**5000}),
     ],
     ids=["rating", "attachment", "role", "number"],
 )
@@ -316,6 +316,29 @@ def test_what_is_unusual_is_left_to_the_import(odd: Message) -> None:
     packed = prepare(ForeignConversation(id="c", messages=messages), Limits(), 100)
     assert packed.messages is None
     assert unpack(packed).messages == messages
+
+
+def test_rare_fields_are_sent_as_they_are() -> None:
+    message = Message(
+        "assistant",
+        [{"type": "text", "text": "Hello"}],
+        "a",
+        format="parts",
+        participant=Participant("agent", "helper"),
+        mentions=("ann",),
+        scope="thread",
+        status="interrupted",
+        pinned=True,
+        created_at=datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
+        trace_id="t",
+        sources=(Source("d", "handbook.pdf"),),
+        usage=Usage(model="m", input_tokens=3, cost=0.1),
+        metadata={"number": 10**30, "deep": [{"a": None}]},
+        labels=("good",),
+    )
+    packed = prepare(ForeignConversation(id="c", messages=[ForeignMessage(message, None)]), Limits(), 100)
+    assert packed.messages is not None
+    assert unpack(packed).messages[0].message == message
 
 
 def test_a_message_without_a_time_has_none_on_the_other_side() -> None:

@@ -24,7 +24,7 @@ from hansard.errors import HansardError
 from hansard.importers.importer import ForeignConversation, ForeignMessage, named
 from hansard.importers.transcripts import packed
 from hansard.limits import Limits
-from hansard.model import MAIN, NOT_YET, Message, MessageScope, Participant, Source, Status, Usage
+from hansard.model import MAIN, NOT_YET, Message
 from hansard.store.drafts import make_drafts
 
 _MOST_CHARACTERS = 8_000_000
@@ -55,17 +55,8 @@ class _PackedMessage(Struct, frozen=True, array_like=True, gc=False):
     given_id: bool
     terms: tuple[str, str] | None
     created_at: datetime | None
-    metadata: dict[str, Any] | None
-    usage: Usage | None
-    participant: Participant | None
-    mentions: tuple[str, ...]
-    scope: MessageScope | None
-    status: Status
-    pinned: bool
-    trace_id: str | None
-    sources: tuple[Source, ...]
-    labels: tuple[str, ...]
-    prompt_id: str | None
+    extra: str | None
+    """Fields that few messages have, as `codec.encode_extra` returns them."""
 
 
 def prepare(
@@ -102,7 +93,7 @@ def _encoded(messages: list[ForeignMessage], drafts: Sequence[Draft], *, with_te
             ]
         )
     except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        return None  # such as a larger integer than MessagePack has
+        return None  # such as metadata that is too deep to encode
 
 
 def _message_of_draft(parent: str | None, draft: Draft, terms: tuple[str, str] | None) -> _PackedMessage:
@@ -117,17 +108,7 @@ def _message_of_draft(parent: str | None, draft: Draft, terms: tuple[str, str] |
         draft.given_id,
         terms,
         None if message.created_at is NOT_YET else message.created_at,
-        message.metadata,
-        message.usage,
-        message.participant,
-        message.mentions,
-        message.scope,
-        message.status,
-        message.pinned,
-        message.trace_id,
-        message.sources,
-        message.labels,
-        message.prompt_id,
+        codec.encode_extra(message),
     )
 
 
@@ -174,32 +155,42 @@ def _restored(value: Any) -> Any:
 
 def _unpacked(packed: _PackedMessage) -> ForeignMessage:
     body, format = packed.body, packed.format
+    # By position, since names take longer: all others are defaults.
     message = Message(
         packed.role,
-        body if format == "text" else codec.decode(body, "a message"),
+        codec.content_of(body, format, "a message"),
         packed.id,
         "",
         0,
         MAIN,
         format,
-        packed.participant,
-        packed.mentions,
-        packed.scope,
-        packed.status,
-        packed.pinned,
+        None,
+        (),
+        None,
+        "complete",
+        False,
         packed.created_at or NOT_YET,
-        None,
-        packed.trace_id,
-        packed.sources,
-        packed.usage,
-        packed.metadata,
-        (),
-        packed.labels,
-        (),
-        None,
-        packed.prompt_id,
     )
+    if packed.extra is not None:
+        message = _with_extra(message, codec.decode_extra(packed.extra, "a message"))
     return ForeignMessage(message, packed.parent, Draft(message, body, packed.size, packed.given_id, packed.terms))
+
+
+def _with_extra(message: Message, extra: codec.Extra) -> Message:
+    return structs.replace(
+        message,
+        participant=extra.participant,
+        mentions=extra.mentions,
+        scope=extra.scope,
+        status=extra.status,
+        pinned=extra.pinned,
+        trace_id=extra.trace_id,
+        sources=extra.sources,
+        usage=extra.usage,
+        metadata=extra.metadata,
+        labels=extra.labels,
+        prompt_id=extra.prompt_id,
+    )
 
 
 _encode = msgspec.msgpack.Encoder().encode
