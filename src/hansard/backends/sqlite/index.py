@@ -214,18 +214,13 @@ def _add(writer: SqliteWriter, state: IndexState, indexed: int, found: Sequence[
     here = sorted(found, key=_created_at)
     slots = _Slots(writer, state.lag, state.moved)
     numbers = slots.take_all({each: _tenant(writer, each) for each in {row[0] for row in here}}, here)
-    entries: list[Row] = []
-    listed: list[Row] = []
-    for number, row, owner in zip(numbers, here, _owners_of(here), strict=True):
-        words, more = row[-1]
-        entries.append((number, words, more, owner))
-        listed.append((number, row[3], length_of(words)))
     # In the order of their numbers: FTS5 then inserts them in one pass.
-    entries.sort(key=_first)
+    placed = sorted(zip(numbers, here, _owners_of(here), strict=True), key=_first)
+    entries = [(number, *row[-1], owner) for number, row, owner in placed]
     writer.connection.executemany(QUERIES["add_search_entry"], entries)
-    listed.sort(key=_first)
+    listed = [(number, row[3], length_of(row[-1][0])) for number, row, _ in placed]
     writer.insert_all(QUERIES["list_search_entry"], listed)
-    writer.insert_all(QUERIES["add_search_place"], sorted([(key, number) for number, key, _ in listed]))
+    writer.insert_all(QUERIES["add_search_place"], sorted([(row[3], number) for number, row, _ in placed]))
     writer.run("save_search_state", VERSION, indexed, slots.moved, slots.lag)
 
 
