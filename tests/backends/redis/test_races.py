@@ -393,6 +393,46 @@ def test_a_record_goes_with_a_conversation_that_is_deleted_while_it_is_put(make:
     play(scenario())
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+def test_a_record_that_is_stored_after_its_conversation_was_deleted_is_removed(cluster_url: str, anew: bool) -> None:
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            await one.append_message("c", "user", "hello")
+            await one.records.put(["n"], "kept", 1)
+
+            async def delete() -> None:
+                await other.delete_conversation("c")
+                if anew:
+                    await other.append_message("c", "user", "hello again")
+
+            # In a cluster a put is several steps: it has told the conversation of the record, which is not there yet.
+            done = between(storage_of(one).nodes, "ask", delete, when=":records:}:data'")
+            await one.records.write([hansard.Put(["n"], "k", "secret", conversation_id="c"), hansard.Put(["n"], "l", 2)])
+            assert done
+            assert (await one.stats()).records == 2
+            assert [each.key for each in (await one.records.scan()).items] == ["kept", "l"]
+            assert await one.check() == []
+
+    play(scenario())
+
+
+@both
+def test_a_record_that_an_older_version_left_behind_is_removed_when_it_is_read(make: Make) -> None:
+    async def scenario() -> None:
+        async with two(make()) as (one, _):
+            await one.append_message("c", "user", "hello")
+            await one.records.put(["n"], "k", "secret", conversation_id="c")
+            storage = storage_of(one)
+            root = storage.keys.conversation("default", "c")
+            await storage.nodes.ask(root, ("DEL", f"{root}:records"), write=True)
+            await one.delete_conversation("c")
+            assert (await one.stats()).records == 1
+            assert await one.records.get(["n"], "k") is None
+            assert (await one.stats()).records == 0
+
+    play(scenario())
+
+
 # Sweeps
 
 

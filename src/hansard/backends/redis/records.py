@@ -70,16 +70,16 @@ class RedisRecords:
         """Replaces records that this context does not see by None: expired, or of an invisible conversation."""
         names = sorted({each.record.conversation_id for each in found if each and each.record.conversation_id})
         homes = {name: (await self._states.read((context.tenant, name))).entry for name in names}
-        for each in found if self._nodes.is_cluster else ():
+        for each in found:
             if each is not None and _is_orphan(each, homes):
-                await self._remove(self._space(context), each)
+                await self._remove(self._space(context), each.record, each.token)
         return [each if each and _is_alive(context, each, homes) else None for each in found]
 
-    async def _remove(self, space: str, stored: LoadedRecord) -> bool:
+    async def _remove(self, space: str, record: Record, token: str) -> bool:
         """Removes a record, unless another process has written it since."""
-        name = record_member(stored.record.namespace, stored.record.key)
+        name = record_member(record.namespace, record.key)
         own = Operations()
-        own.check(f"{space}:tokens", name, stored.token)
+        own.check(f"{space}:tokens", name, token)
         _put(own, space, name, None, "", {})
         return (await own.run(self._nodes))[0] == 0
 
@@ -162,7 +162,8 @@ class RedisRecords:
         tokens: Mapping[bytes, str],
         homes: Mapping[str, StoredState],
     ) -> bool:
-        steps = self.steps(context, changes, tokens, homes)
+        token = secrets.token_hex(8)
+        steps = self.steps(context, changes, tokens, homes, token)
         if not self._nodes.is_cluster:
             return (await merged(steps).run(self._nodes))[0] == 0
         for step in steps:
@@ -170,7 +171,19 @@ class RedisRecords:
                 return False
         # Again, in case they were removed meanwhile.
         await asyncio.gather(*(each.run(self._nodes) for each in self._announce(context, changes)))
+        await self._remove_lost(context, changes, homes, token)
         return True
+
+    async def _remove_lost(
+        self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, StoredState], token: str
+    ) -> None:
+        """Removes the records again whose conversation was deleted before they were stored, when it did not find them."""
+        for id, entry in homes.items():
+            head = f"{self._keys.conversation(context.tenant, id)}:head"
+            birth = await self._nodes.ask(head, ("HGET", head, "birth"), write=True)
+            if birth is None or int(birth) != entry.birth:
+                lost = [each.record for each in changes if each.record and each.record.conversation_id == id]
+                await asyncio.gather(*(self._remove(self._space(context), record, token) for record in lost))
 
     def steps(
         self,
@@ -178,11 +191,12 @@ class RedisRecords:
         changes: Sequence[RecordChange],
         tokens: Mapping[bytes, str],
         homes: Mapping[str, StoredState],
+        token: str,
         *,
         check_homes: bool = True,
     ) -> list[Operations]:
         """Returns the operations for each place, in order. With one server, one script may do all of them."""
-        space, token = self._space(context), secrets.token_hex(8)
+        space = self._space(context)
         own = Operations()
         for change in changes:
             name = record_member(*change.key)
@@ -223,7 +237,7 @@ class RedisRecords:
                 operations.check(f"{root}:head", "birth", entry.birth)
             operations.add_many("SADD", f"{root}:records", (linked(context.user or "", name) for name in mine))
             if mine:
-                # Whoever is about to delete the conversation must look again which records go with it.
+                # A writer that is about to delete the conversation must look again which records go with it.
                 operations.add("HSET", f"{root}:head", "bound", token)
                 ties.append(operations)
         return ties
@@ -286,7 +300,7 @@ class RedisRecords:
         gone = 0
         for stored in await self._load(space, names):
             if stored is not None and not rules.is_alive(stored.record, context.now):
-                gone += await self._remove(space, stored)
+                gone += await self._remove(space, stored.record, stored.token)
         return gone
 
 

@@ -270,8 +270,9 @@ class RedisTransaction:
                 capability="atomic_batch",
             )
         homes = {self.id: after} if after else {}
+        records, token = self._writer.records, secrets.token_hex(8)
         # The batch itself checks that the conversation is unchanged.
-        steps = self._writer.records.steps(self.context, changes.records, self._tokens, homes, check_homes=False)
+        steps = records.steps(self.context, changes.records, self._tokens, homes, token, check_homes=False)
         merged(steps).add_to(batch.own)
 
     async def _commit(self, batch: WriteBatch, after: StoredState | None) -> RemovedCounts:

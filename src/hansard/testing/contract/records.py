@@ -168,8 +168,9 @@ class TestRecords(Contract):
             calls.insert(number, lambda each: each.delete_conversation("c"))
             results = (others[0] or store).together(calls)
             assert {type(each) for each in results if isinstance(each, BaseException)} <= {ConversationNotFound}
-            assert store.records.scan().items == []
+            # Counted before they are looked for: a backend may remove what it finds.
             assert store.stats().records == 0
+            assert store.records.scan().items == []
 
     def test_a_record_rewritten_without_its_conversation_outlives_it(self, store: Driver) -> None:
         say(store, "c", "x")
