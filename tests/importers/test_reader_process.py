@@ -61,7 +61,8 @@ def opened(path: Path) -> tuple[ImportSource, Importer]:
 def through_pipe(path: Path, importer: Importer, report: ImportReport) -> list[ForeignConversation]:
     """What the child would send, without the child."""
     found: list[ForeignConversation] = []
-    for batch in _batches(_Request(path, importer, Limits())):
+    request = pickle.loads(pickle.dumps(_Request(path, importer, Limits())))
+    for batch in _batches(request):
         pipe = io.BytesIO()
         _write(batch, pipe)
         received: reader_process._Batch = pickle.loads(pipe.getvalue())
@@ -370,6 +371,47 @@ async def test_content_of_any_depth_is_sent(tmp_path: Path, levels: int) -> None
         await load(other, through_pipe(path, importer, report), report)
         assert report == expected
         assert await everything(other) == await everything(one)
+
+
+async def test_a_value_that_cannot_be_sent_keeps_out_its_conversation_only(tmp_path: Path) -> None:
+    deep: Any = "half a surrogate pair: \ud83d"
+    for _ in range(450):
+        deep = [deep]
+    messages = [ForeignMessage(Message("user", "Hello", "a"), None)]
+    given = [
+        ForeignConversation(id="odd", messages=messages, metadata={"deep": deep}),
+        ForeignConversation(id="c", messages=messages),
+    ]
+    request = _Request(exports.jsonl(tmp_path / "rows.jsonl", []), _Giving(given), Limits())
+    (batch,) = _batches(request)
+    _write(batch, io.BytesIO())
+    assert [unpack(each).id for each in batch.conversations] == ["c"]
+    (problem,) = batch.report.problems
+    assert (problem.where, "import it with --strict" in problem.what) == ("conversation 'odd'", True)
+
+
+class _Giving:
+    name = "giving"
+    title = "An importer that has read"
+
+    def __init__(self, given: list[ForeignConversation]) -> None:
+        self.given = given
+
+    def recognises(self, source: ImportSource) -> bool:
+        return True
+
+    def read(self, source: ImportSource, report: ImportReport) -> Any:
+        return (each for each in self.given)
+
+
+@pytest.mark.usefixtures("always")
+async def test_a_reader_that_fails_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_process, "_COMMAND", "raise SystemExit(3)")
+    source, importer = opened(large_file(tmp_path, 100))
+    async with aclosing(read_source(source, importer, Limits(), ImportReport())) as read:
+        with pytest.raises(Unavailable, match="has failed with 3: .* import with --strict") as raised:
+            await anext(read)
+    assert not raised.value.retryable
 
 
 def test_a_batch_of_long_messages_is_short(tmp_path: Path) -> None:

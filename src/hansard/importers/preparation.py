@@ -10,7 +10,7 @@ half the work of sending the message as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +31,8 @@ _MOST_CHARACTERS = 8_000_000
 """Of a conversation that is prepared: a longer one would be held several times."""
 _DEEP = 100
 """Levels above which a value is sent as JSON. Pickle needs two levels of the stack for each, and fails above 490."""
+_TOO_DEEP = 400
+"""Levels above which a value cannot be sent if it is no JSON, either, as with half a surrogate pair in a text."""
 
 
 class PackedConversation(Struct, frozen=True, gc=False):
@@ -62,7 +64,10 @@ class _PackedMessage(Struct, frozen=True, array_like=True, gc=False):
 def prepare(
     given: ForeignConversation, limits: Limits, characters: int, *, with_terms: bool = True
 ) -> PackedConversation:
-    """Prepares and packs a conversation of so many characters. `with_terms`: its messages are analysed, too."""
+    """Prepares and packs a conversation of so many characters. `with_terms`: its messages are analysed, too.
+
+    Raises `RecursionError` if a value in it cannot be sent.
+    """
     messages = named(given.messages)
     drafts = _drafts(messages, given, limits) if characters <= _MOST_CHARACTERS else None
     encoded = None if drafts is None else _encoded(messages, drafts, with_terms=with_terms)
@@ -145,8 +150,21 @@ def _flat(value: Any) -> Any:
     try:
         text = _encode_json(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        if _levels(value) > _TOO_DEEP:
+            raise RecursionError(f"a value of more than {_TOO_DEEP} levels that is no JSON") from None
         return value
     return _DeepValue(text) if codec.is_deep(text.decode(), _DEEP) else value
+
+
+def _levels(value: Any) -> int:
+    levels, inner = 0, [value]
+    while inner := [each for holder in inner for each in _inside(holder)]:
+        levels += 1
+    return levels
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _restored(value: Any) -> Any:

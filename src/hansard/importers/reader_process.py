@@ -43,6 +43,7 @@ _BATCH_CHARACTERS = 4_000_000
 """Few enough to hold three times: here, there and on the way. A single conversation may have more."""
 _END_SECONDS = 5.0
 """For a child that was told to end, which removes what it has unpacked."""
+_TOO_DEEP = "a value in it is nested too deeply to be read by two processes: import it with --strict"
 _COMMAND = "import sys; sys.path[:] = sys.argv[1:]; from hansard.importers.reader_process import main; main()"
 
 
@@ -129,8 +130,10 @@ async def _read_from(
                     await asyncio.sleep(0)  # it begins now, not when the first group was stored
                 report.merge(batch.report)
                 source.moved(batch.moved)
-                for conversation in batch.conversations:
-                    yield unpack(conversation)
+                for packed in batch.conversations:
+                    conversation = _unpacked(packed, report)
+                    if conversation is not None:
+                        yield conversation
                 if batch.error is not None:
                     raise batch.error
         finally:
@@ -156,10 +159,22 @@ def _next(child: subprocess.Popen[bytes], pipe: IO[bytes]) -> _Batch:
     try:
         batch: _Batch = pickle.load(pipe)
     except (EOFError, pickle.UnpicklingError) as error:
-        how = f"was ended by signal {-code}" if (code := child.wait()) < 0 else f"has failed with {code}"
-        text = f"the process that reads the file {how}: what is stored stays, and another import adds the rest"
-        raise Unavailable(text, outcome="unknown") from error
+        is_killed = (code := child.wait()) < 0
+        how = f"was ended by signal {-code}" if is_killed else f"has failed with {code}"
+        text = (
+            f"the process that reads the file {how}: what is stored stays, and another import adds the rest. If it "
+            "happens again, import with --strict, which reads in this process"
+        )
+        raise Unavailable(text, retryable=is_killed, outcome="unknown") from error
     return batch
+
+
+def _unpacked(packed: PackedConversation, report: ImportReport) -> ForeignConversation | None:
+    try:
+        return unpack(packed)
+    except RecursionError:
+        report.complain(f"conversation {packed.conversation.id!r}", _TOO_DEEP)
+        return None
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -168,6 +183,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
+    finally:
+        assert child.stdin is not None
+        child.stdin.close()
 
 
 # The child
@@ -210,7 +228,10 @@ def _batches(request: _Request) -> Generator[_Batch]:
             with closing(reporting_times(request.importer.read(source, report), report)) as read:
                 for each in read:
                     size = size_of(each)
-                    conversations.append(prepare(each, request.limits, size, with_terms=request.with_terms))
+                    try:
+                        conversations.append(prepare(each, request.limits, size, with_terms=request.with_terms))
+                    except RecursionError:
+                        report.complain(f"conversation {each.id!r}", _TOO_DEEP)
                     messages += 1 + len(each.messages)
                     characters += size
                     if messages >= _BATCH_MESSAGES or characters >= _BATCH_CHARACTERS:
