@@ -278,11 +278,61 @@ asyncio.run(main())
 
 
 def _wait_until_gone(pid: int) -> None:
-    state = Path(f"/proc/{pid}/stat")
     end = time.monotonic() + 30
-    while state.exists() and state.read_text().split()[2] != "Z":
+    while _is_running(pid):
         assert time.monotonic() < end, "the reader goes on without its parent"
         time.sleep(0.05)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@LINUX
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_reader_that_has_sent_nothing_yet_ends_with_the_import(tmp_path: Path, sent: int) -> None:
+    """Rows are sorted by session before the first is sent: for minutes, if they are many, beside a copy of them."""
+    path, temporary = large_file(tmp_path, 300_000), tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-c", _READING, str(path)]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        end = time.monotonic() + 30
+        while not list(temporary.iterdir()):
+            assert time.monotonic() < end, "it sorts no rows"
+            time.sleep(0.01)
+        parent.send_signal(sent)
+        assert parent.wait() == -sent
+    _wait_until_gone(child)
+    assert list(temporary.iterdir()) == []
+
+
+_READING = """
+import asyncio, sys
+from hansard import Limits
+from hansard.importers import ImportReport, importer_for, open_source, reader_process
+
+start = reader_process._start
+
+def started(request):
+    child = start(request)
+    print(child.pid, flush=True)
+    return child
+
+async def main():
+    reader_process._start = started
+    reader_process._cores = lambda: 2
+    source = open_source(sys.argv[1])
+    async for _ in reader_process.read_source(source, importer_for(source), Limits(), ImportReport()):
+        sys.exit("the first rows came before the signal")
+
+asyncio.run(main())
+"""
 
 
 def test_a_process_is_for_large_files_and_a_second_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

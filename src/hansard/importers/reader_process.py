@@ -5,7 +5,7 @@ An import is work of the processor. Half of it is to read the file and to make o
 stored is the same.
 
 The child gets a `_Request` and answers with `_Batch`es, pickled, over pipes that only these two processes have. It ends
-when this process does.
+when this process does, which closes its end of both.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing, suppress
 from copyreg import dispatch_table
@@ -148,10 +149,13 @@ def _start(request: _Request) -> subprocess.Popen[bytes]:
     # It imports the same modules as this process; `-P` adds no folder to them. In a group of its own it gets no Ctrl-C,
     # for this process ends it.
     command = [sys.executable, "-P", "-c", _COMMAND, *sys.path]
+    told = pickle.dumps(request)
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
     assert child.stdin is not None
-    with suppress(BrokenPipeError), child.stdin as pipe:
-        pipe.write(pickle.dumps(request))
+    with suppress(BrokenPipeError):
+        child.stdin.write(told)
+        # It stays open: the child ends when it is closed.
+        child.stdin.flush()
     return child
 
 
@@ -194,16 +198,22 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     signal.signal(signal.SIGTERM, _exit)
     request: _Request = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed may get among the batches
-    with closing(_batches(request)) as batches, rare_collections():
-        try:
+    try:
+        with closing(_batches(request)) as batches, rare_collections():
             for batch in batches:
                 _write(batch, pipe)
-        except BrokenPipeError:
-            # The parent is gone. What was unpacked is removed first; an ordinary end would write to the pipe again.
-            batches.close()
-            os._exit(1)
+    except (BrokenPipeError, SystemExit):
+        # What was unpacked is removed. An ordinary end would write to the pipe again, which nobody reads.
+        os._exit(1)
+
+
+def _end_with_parent() -> None:
+    """Waits for the parent to close its end, as it does in any case when it is killed."""
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _exit(*_: object) -> None:
