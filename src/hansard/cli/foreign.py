@@ -74,10 +74,11 @@ async def _import(
     async with AsyncExitStack() as stack:
         progress = stack.enter_context(_progress(source, report, context))
         store = None if is_missing(url) else await stack.enter_async_context(connect(url))
+        is_apart = not (dry or strict) and is_worthwhile(source, importer)
         # Only another process makes terms, and only SQLite takes them: no other import must look for earlier ones.
-        is_apart = is_worthwhile(source, importer) and url.startswith("sqlite:")
-        with_terms = is_apart and (store is None or await _is_first(_view(store, context), importer))
-        found = read_source(source, importer, Limits(), report, with_terms=with_terms, in_order=dry or strict)
+        has_terms = is_apart and url.startswith("sqlite:")
+        with_terms = has_terms and (store is None or await _is_first(_view(store, context), importer))
+        found = read_source(source, importer, Limits(), report, with_terms=with_terms, in_order=not is_apart)
         read = await stack.enter_async_context(aclosing(found))
         conversations: AsyncIterable[ForeignConversation] = read
         if store is None:
