@@ -459,7 +459,7 @@ async def test_a_reader_that_fails_says_what_helps(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(reader_process, "_COMMAND", "raise SystemExit(3)")
     source, importer = opened(large_file(tmp_path, 100))
     async with aclosing(read_source(source, importer, Limits(), ImportReport())) as read:
-        with pytest.raises(Unavailable, match="has failed with 3: .* import with --strict") as raised:
+        with pytest.raises(Unavailable, match=r"has failed with 3: .* import with --strict") as raised:
             await anext(read)
     assert not raised.value.retryable
 

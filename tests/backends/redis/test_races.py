@@ -407,7 +407,8 @@ def test_a_record_that_is_stored_after_its_conversation_was_deleted_is_removed(c
 
             # In a cluster a put is several steps: it has told the conversation of the record, which is not there yet.
             done = between(storage_of(one).nodes, "ask", delete, when=":records:}:data'")
-            await one.records.write([hansard.Put(["n"], "k", "secret", conversation_id="c"), hansard.Put(["n"], "l", 2)])
+            of_the_conversation = hansard.Put(["n"], "k", "secret", conversation_id="c")
+            await one.records.write([of_the_conversation, hansard.Put(["n"], "l", 2)])
             assert done
             assert (await one.stats()).records == 2
             assert [each.key for each in (await one.records.scan()).items] == ["kept", "l"]

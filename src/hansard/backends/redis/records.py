@@ -177,7 +177,7 @@ class RedisRecords:
     async def _remove_lost(
         self, context: Context, changes: Sequence[RecordChange], homes: Mapping[str, StoredState], token: str
     ) -> None:
-        """Removes the records again whose conversation was deleted before they were stored, when it did not find them."""
+        """Removes records again whose conversation was deleted, without finding them, before they were stored."""
         for id, entry in homes.items():
             head = f"{self._keys.conversation(context.tenant, id)}:head"
             birth = await self._nodes.ask(head, ("HGET", head, "birth"), write=True)
