@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +34,15 @@ def test_a_large_batch_is_checked_off_the_event_loop(monkeypatch: pytest.MonkeyP
     assert threading.main_thread() not in ran
 
 
+@pytest.fixture
+def switching_often() -> Iterator[None]:
+    """By default a thread that computes keeps the others waiting 5 ms: a fast one would be done after few turns."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)
+    yield
+    sys.setswitchinterval(usual)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -42,7 +52,9 @@ def test_a_large_batch_is_checked_off_the_event_loop(monkeypatch: pytest.MonkeyP
     ],
     ids=["search", "prompt", "append"],
 )
-def test_large_requests_let_other_tasks_run(call: Callable[[hansard.Store], Awaitable[Any]], tmp_path: Any) -> None:
+def test_large_requests_let_other_tasks_run(
+    call: Callable[[hansard.Store], Awaitable[Any]], tmp_path: Any, switching_often: None
+) -> None:
     turns = 0
 
     async def play() -> None:
