@@ -201,13 +201,13 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed may get among the batches
-    try:
+    with suppress(BrokenPipeError, SystemExit):
         with closing(_batches(request)) as batches, rare_collections():
             for batch in batches:
                 _write(batch, pipe)
-    except (BrokenPipeError, SystemExit):
-        # What was unpacked is removed. An ordinary end would write to the pipe again, which nobody reads.
-        os._exit(1)
+        return
+    # With the error goes what was unpacked. An ordinary end would write to the pipe again, which nobody reads.
+    os._exit(1)
 
 
 def _end_with_parent() -> None:
