@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_THRESHOLDS = (50_000, 20, 100)
+_THRESHOLDS = (250_000, 20, 100)
 """Of `gc.set_threshold`. What is in cycles is still collected, so memory stays bounded."""
 
 _lock = threading.Lock()
