@@ -100,8 +100,7 @@ def snapshot(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
     try:
         encoded = _encode(value)
         copy = _decode(encoded)
-        # A value cannot be deeper than it is long. Brackets inside strings only over-count: no walk is needed.
-        if copy == value and (len(encoded) <= depth or encoded.count(b"[") + encoded.count(b"{") <= depth):
+        if copy == value and _is_shallow(encoded, depth):
             return encoded.decode(), copy
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass
@@ -114,11 +113,17 @@ def _parsed(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
     """Like `snapshot`, for a value that was decoded from JSON: it is its own copy."""
     try:
         encoded = _encode(value)
-        if len(encoded) <= depth or encoded.count(b"[") + encoded.count(b"{") <= depth:
+        if _is_shallow(encoded, depth):
             return encoded.decode(), value
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass
     return snapshot(value, what, depth=depth)
+
+
+def _is_shallow(encoded: bytes, depth: int) -> bool:
+    """Whether it has at most so many levels. A value that is not may have fewer, too: it must be walked."""
+    # Each level takes two brackets. Those inside strings only over-count.
+    return len(encoded) <= 2 * depth or encoded.count(b"[") + encoded.count(b"{") <= depth
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
