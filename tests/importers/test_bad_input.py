@@ -27,7 +27,7 @@ def elements(text: bytes, most: int = 1000) -> list[Any]:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 1 << 20])
 def test_an_array_is_cut_into_its_elements_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(json_stream, "BLOCK", block)
+    monkeypatch.setattr(json_stream, "ARRAY_BLOCK", block)
     given = [{"a": 'say "[" \\'}, {"b": [1, {"c": "}"}]}, {}, {"d": '\\"'}]
     assert elements(json.dumps(given).encode()) == given
     assert elements(json.dumps(given, indent=2).encode()) == given

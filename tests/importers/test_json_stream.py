@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hansard.importers import json_stream
-from hansard.importers.json_stream import BLOCK, array_elements
+from hansard.importers.json_stream import ARRAY_BLOCK, BLOCK, array_elements
 
 ARRAYS: dict[str, list[Any]] = {
     "flat": [{"a": 1}, {"a": 2}, {"a": 3}],
@@ -18,7 +18,7 @@ ARRAYS: dict[str, list[Any]] = {
     "brackets in texts": [{"a": "}, {"}, {"a": '"}, {"'}, {"a": "\\"}, {"a": "]}["}],
     "arrays": [[1, [2]], {"a": []}, []],
     "deep": [{"a": [[[[[[[[[[{"b": "]"}, {}]]]]]]]]]]}, {"a": 1}, {"a": [{}, {}]}],
-    "across blocks": [{"a": "x" * (BLOCK // 2 - 7)}, {"a": [{"b": "}, {"}, {"c": "\\"}]}] * 5,
+    "across blocks": [{"a": "x" * (ARRAY_BLOCK // 2 - 7)}, {"a": [{"b": "}, {"}, {"c": "\\"}]}] * 5,
 }
 
 

@@ -21,6 +21,9 @@ from hansard.importers.source import ImportSource
 _decode = json.Decoder().decode
 _decode_lines = json.Decoder().decode_lines
 BLOCK = 1 << 20
+"""Bytes of lines that are read at once."""
+ARRAY_BLOCK = 4 << 20
+"""The same of an array. An element that goes on after them takes several times as long."""
 BOM = b"\xef\xbb\xbf"
 _IN_MEMORY = 16 << 20
 """Bytes of an unfinished element that are held in memory; more are held on disk."""
@@ -240,7 +243,7 @@ class _Splitter:
 
     def _elements(self, held: _Held) -> Iterator[tuple[bytes | None, dict[str, Any] | None]]:
         base: int | None = None
-        while block := self._file.read(BLOCK):
+        while block := self._file.read(ARRAY_BLOCK):
             start = 0
             for at in self._brackets(block):
                 if base is None:
