@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -129,6 +130,12 @@ def test_a_write_does_not_build_on_a_refused_one_after_another_was_cancelled(
             assert await store.check() == []
 
     play(scenario())
+
+
+class _ClockAhead:
+    @staticmethod
+    def time_ns() -> int:
+        return time.time_ns() + 60 * 10**9
 
 
 class _StoppedClock:
@@ -330,6 +337,62 @@ def test_what_a_lost_write_prepared_goes_though_another_of_the_same_moment_was_s
             await one.purge()
             assert (await one.stats()).blobs == 0
             assert await partitions_of(one).marks("default") == []
+
+    play(scenario())
+
+
+def test_a_lost_write_whose_clock_is_ahead_does_not_keep_a_blob(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stamp is higher than those of the writes that follow, until its mark is overdue."""
+
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+            await one.append_message("c", "user", "hello")
+            await other.get_conversation("c")
+
+            async def win() -> None:
+                monkeypatch.setattr(transaction, "time", time)
+                await other.append("c", Message("user", PICTURE, id="p"))
+
+            between(partitions_of(one), "prepare", win, after=True)
+            monkeypatch.setattr(transaction, "time", _ClockAhead)
+            with pytest.raises(Conflict):
+                await one.append("c", Message("user", PICTURE), expected_version=1)
+            monkeypatch.setattr(settling, "GRACE", -settling.DEADLINE - 5)
+            await other.purge()
+            assert await partitions_of(one).marks("default") == []
+            assert (await other.get_message("c", "p")).content == PICTURE
+            assert (await other.delete_conversation("c")).blobs == 1
+            assert (await other.stats()).blobs == 0
+            assert await other.check() == []
+
+    play(scenario())
+
+
+def test_a_write_that_created_nothing_and_whose_clock_is_ahead_leaves_nothing(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with two(cluster_url) as (one, other):
+
+            async def die(*_: Any) -> None:
+                raise Unavailable("the process has come to its end")
+
+            partitions_of(one).commit = die  # type: ignore[method-assign, assignment]
+            monkeypatch.setattr(transaction, "time", _ClockAhead)
+            with pytest.raises(Unavailable):
+                await one.append("c", Message("user", PICTURE))
+            monkeypatch.setattr(transaction, "time", time)
+            monkeypatch.setattr(settling, "GRACE", -settling.DEADLINE - 5)
+            await other.purge()
+            await other.append("c", Message("user", PICTURE, id="p"))
+            assert (await other.delete_conversation("c")).blobs == 1
+            # Years later, even what kept the order of the writes is gone.
+            await other.backend.sweep(at(NOW + rules.TOMBSTONE_LIFE + HOUR), 100)
+            storage = storage_of(other)
+            root = storage.keys.conversation("default", "c")
+            assert await storage.nodes.ask(root, ("EXISTS", f"{root}:head", f"{root}:graves"), write=True) == 0
 
     play(scenario())
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hansard.backends.redis.batch import Operations, PlaceEffect, WriteBatch
-from hansard.backends.redis.keys import RedisKeys
+from hansard.backends.redis.keys import RedisKeys, pair_member
 from hansard.backends.redis.nodes import Nodes
 from hansard.backends.redis.scripts import APPLY, MARK
 from hansard.backends.shared.settling import Outgoing, RemovedCounts, WriteMark
@@ -75,12 +75,29 @@ class RedisPartitions:
 
     async def undo(self, tenant: str, mark: WriteMark) -> None:
         """Removes the blob references that a write announced and did not make."""
+        if not mark.prepared:
+            return
+        await self._raise_stamp(tenant, mark)
         root = self._keys.conversation(tenant, mark.id)
         for sha256 in mark.prepared:
             if not await self._nodes.ask(root, ("HEXISTS", f"{root}:blobs", sha256), write=True):
                 operations = Operations()
                 operations.add("undo", self._keys.bucket(tenant, sha256), sha256, mark.id, mark.n)
                 await operations.run(self._nodes)
+
+    async def _raise_stamp(self, tenant: str, mark: WriteMark) -> None:
+        """Gives later writes of the conversation higher stamps than this one has, whose clock may have been ahead.
+
+        With lower ones they could not release the blobs that it has announced.
+        """
+        root = self._keys.conversation(tenant, mark.id)
+        if not await self._nodes.ask(root, ("EXISTS", f"{root}:head"), write=True):
+            # Its grave gets the stamp, and a sweep removes the grave.
+            schedule = ("ZADD", self._keys.deleted, "LT", mark.n, pair_member(tenant, mark.id))
+            await self._nodes.ask(self._keys.all, schedule, write=True)
+        operations = Operations()
+        operations.add("raise", root, mark.n)
+        await operations.run(self._nodes)
 
     async def clear_mark(self, tenant: str, mark: WriteMark) -> None:
         key = self._pending(tenant)

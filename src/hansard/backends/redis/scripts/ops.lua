@@ -66,6 +66,14 @@ function operations.undo(bucket, sha256, conversation, n)
   if time and redis.call('EXISTS', uses) == 0 then redis.call('ZADD', bucket .. ':idle', time, sha256) end
 end
 
+-- Gives later writes of a conversation higher stamps. Without a head, its grave keeps the stamp.
+--                                        key: root;         values: n
+function operations.raise(root, n)
+  local key = redis.call('EXISTS', root .. ':head') == 1 and root .. ':head' or root .. ':graves'
+  local last = redis.call('HGET', key, 'n')
+  if not last or tonumber(last) < tonumber(n) then redis.call('HSET', key, 'n', n) end
+end
+
 -- Removes a record with its conversation, unless it no longer belongs to it.
 --                                        key: records;      values: the record's name, the conversation and its birth
 function operations.drop(space, name, link)
