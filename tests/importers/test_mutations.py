@@ -130,7 +130,7 @@ def _in_database(path: Path, rng: random.Random) -> None:
         database.commit()
 
 
-def _damage(path: Path, rng: random.Random) -> None:
+def damage(path: Path, rng: random.Random) -> None:
     if path.is_dir():
         path = rng.choice(sorted(each for each in path.rglob("*") if each.is_file()))
     if path.suffix == ".zip":
@@ -154,7 +154,7 @@ async def test_a_damaged_file_never_crashes_an_import(tmp_path: Path, kind: str)
         folder = tmp_path / str(seed)
         folder.mkdir()
         path = make(folder)
-        _damage(path, random.Random(f"{kind} {seed}"))
+        damage(path, random.Random(f"{kind} {seed}"))
         report, again = ImportReport(name), ImportReport(name)
         async with connect("memory://") as store:
             for each in (report, again):

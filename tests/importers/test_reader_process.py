@@ -7,12 +7,13 @@ import io
 import json
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 from tests.importers import exports
 from tests.importers.test_importers import FILES, imported, texts
+from tests.importers.test_mutations import ROUNDS, damage
 
 from hansard import Limits, Store, connect
 from hansard.errors import Unavailable, ValidationError
@@ -38,6 +40,7 @@ from hansard.importers.preparation import prepare, unpack
 from hansard.importers.reader_process import _batches, _Request, _write, is_worthwhile, read_source
 from hansard.importers.source import ImportSource, ServerSource
 from hansard.importers.transcripts import raw_lines
+from hansard.importers.values import reporting_times
 from hansard.model import NOT_YET, Message, Participant, Source, Usage
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
@@ -119,6 +122,40 @@ async def test_what_another_process_has_read_is_stored_like_what_this_one_reads(
         assert report == expected
         assert await everything(other) == await everything(one)
         assert await other.check() == []  # the words of the index, too
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FILES if FILES[kind][0] != "langgraph"])
+async def test_a_damaged_file_is_stored_and_reported_like_in_one_process(tmp_path: Path, kind: str) -> None:
+    name, make, *_ = FILES[kind]
+    for seed in range(ROUNDS):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        path = make(folder)
+        damage(path, random.Random(f"{kind} {seed}"))
+        outcomes = []
+        for read in (in_one_process, through_pipe):
+            report = ImportReport(name)
+            async with connect("memory://", clock=lambda: NOW) as store:
+                try:
+                    await load(store, read(path, importer_named(name), report), report)
+                except ValidationError as error:
+                    outcomes.append(str(error))  # the file as a whole
+                else:
+                    outcomes.append((report, await everything(store)))
+        assert outcomes[0] == outcomes[1], f"{kind}, seed {seed}"
+
+
+def in_one_process(path: Path, importer: Importer, report: ImportReport) -> list[ForeignConversation]:
+    with closing(open_source(path)) as source:
+        return list(reporting_times(importer.read(source, report), report))
+
+
+def test_what_follows_something_that_is_no_id_is_left_to_the_import() -> None:
+    odd: Any = b"\xff"
+    messages = [ForeignMessage(Message("user", "Hello", "a"), odd)]
+    packed = prepare(ForeignConversation(id="c", messages=messages), Limits(), 100)
+    assert packed.messages is None
+    assert unpack(packed).messages == messages
 
 
 @pytest.mark.usefixtures("always")

@@ -80,6 +80,8 @@ def prepare(
 
 
 def _drafts(messages: list[ForeignMessage], given: ForeignConversation, limits: Limits) -> Sequence[Draft] | None:
+    if not all(each.parent is None or type(each.parent) is str for each in messages):
+        return None  # as of a damaged database: the import says that it is missing
     if any(each.message.metadata and "rating" in each.message.metadata for each in messages):
         return None  # whose it is depends on the store's view
     try:
