@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, closing, suppress
@@ -64,7 +65,7 @@ def opened(path: Path) -> tuple[ImportSource, Importer]:
 def through_pipe(path: Path, importer: Importer, report: ImportReport) -> list[ForeignConversation]:
     """What the child would send, without the child."""
     found: list[ForeignConversation] = []
-    request = pickle.loads(pickle.dumps(_Request(path, importer, Limits())))
+    request = pickle.loads(pickle.dumps(_Request(path, importer, Limits(), str(path.parent))))
     for batch in _batches(request):
         pipe = io.BytesIO()
         _write(batch, pipe)
@@ -132,7 +133,7 @@ async def test_a_damaged_file_is_stored_and_reported_like_in_one_process(tmp_pat
         folder.mkdir()
         path = make(folder)
         damage(path, random.Random(f"{kind} {seed}"))
-        outcomes = []
+        outcomes: list[Any] = []
         for read in (in_one_process, through_pipe):
             report = ImportReport(name)
             async with connect("memory://", clock=lambda: NOW) as store:
@@ -242,6 +243,49 @@ async def _killing(
     async for each in read:
         children[0].kill()
         yield each
+
+
+@pytest.mark.usefixtures("always")
+async def test_a_reader_that_is_killed_leaves_no_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, importer = opened(large_file(tmp_path, 100_000))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    start = reader_process._start
+
+    def killed(request: _Request) -> subprocess.Popen[bytes]:
+        child = start(request)
+        while not list(temporary.rglob("*.db")):  # until it sorts the rows
+            time.sleep(0.001)
+        child.kill()
+        return child
+
+    monkeypatch.setattr(reader_process, "_start", killed)
+    async with aclosing(read_source(source, importer, Limits(), ImportReport())) as read:
+        with pytest.raises(Unavailable, match="was ended by signal 9"):
+            await anext(read)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.usefixtures("always")
+async def test_a_reader_that_ends_before_its_request_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_process, "_COMMAND", "raise SystemExit(3)")
+    popen = subprocess.Popen
+
+    def ended(*given: Any, **options: Any) -> subprocess.Popen[bytes]:
+        child = popen(*given, **options)
+        child.wait()
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", ended)
+    source, importer = opened(large_file(tmp_path, 100))
+    async with aclosing(read_source(source, importer, Limits(), ImportReport())) as read:
+        with pytest.raises(Unavailable, match="has failed with 3"):
+            await anext(read)
 
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -472,7 +516,7 @@ async def test_a_value_that_cannot_be_sent_keeps_out_its_conversation_only(tmp_p
         ForeignConversation(id="odd", messages=messages, metadata={"deep": deep}),
         ForeignConversation(id="c", messages=messages),
     ]
-    request = _Request(exports.jsonl(tmp_path / "rows.jsonl", []), _Giving(given), Limits())
+    request = _Request(exports.jsonl(tmp_path / "rows.jsonl", []), _Giving(given), Limits(), str(tmp_path))
     (batch,) = _batches(request)
     _write(batch, io.BytesIO())
     assert [unpack(each).id for each in batch.conversations] == ["c"]
@@ -510,7 +554,7 @@ def test_a_batch_of_long_messages_is_short(tmp_path: Path) -> None:
     ]
     path = exports.jsonl(tmp_path / "rows.jsonl", rows)
     _, importer = opened(path)
-    batches = [len(batch.conversations) for batch in _batches(_Request(path, importer, Limits()))]
+    batches = [len(batch.conversations) for batch in _batches(_Request(path, importer, Limits(), str(path.parent)))]
     assert sum(batches) == 40
     assert max(batches) == 8
 
@@ -538,7 +582,7 @@ class _Unsendable(Exception):
 @pytest.mark.parametrize("error", [KeyError("x"), _Unsendable(1, two=2)], ids=["KeyError", "unsendable"])
 def test_a_fault_of_an_importer_is_told(tmp_path: Path, error: Exception) -> None:
     path = exports.jsonl(tmp_path / "rows.jsonl", [])
-    (batch,) = _batches(_Request(path, _Failing(error), Limits()))
+    (batch,) = _batches(_Request(path, _Failing(error), Limits(), str(tmp_path)))
     assert type(batch.error) is (KeyError if isinstance(error, KeyError) else RuntimeError)
     assert batch.is_last
 

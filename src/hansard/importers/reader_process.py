@@ -1,7 +1,7 @@
 """Reads foreign conversations in a process of its own, while this one stores those before them.
 
 An import is work of the processor. Half of it is to read the file and to make of each message what the store needs (see
-`preparation`), the other half is to store it. Threads of Python take turns, so the first half has a process. What is
+`preparation`), the other half is to store it. Because of the GIL, the first half runs in a process of its own. What is
 stored is the same.
 
 The child gets a `_Request` and answers with `_Batch`es, pickled, over pipes that only these two processes have. It ends
@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing, suppress
 from copyreg import dispatch_table
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from msgspec import Struct
@@ -52,6 +55,8 @@ class _Request(Struct, frozen=True):
     path: Path
     importer: Importer
     limits: Limits
+    folder: str
+    """For temporary files. Either process removes it if the other one was killed."""
     with_terms: bool = True
     is_trusted: bool = True
     element_bytes: int = ImportSource.element_bytes
@@ -98,17 +103,18 @@ async def read_source(
     `with_terms`: that process analyses the messages, too, for a store that takes their terms (`Draft.terms`). With
     `in_order`, nothing is read ahead: the report has no problem of what comes later.
     """
-    child = None
     if not in_order and is_worthwhile(source, importer):
-        with suppress(OSError):  # where no process can be started, this one reads
-            child = _start(
-                _Request(Path(source.path), importer, limits, with_terms, source.is_trusted, source.element_bytes)
-            )
-    if child is not None:
-        async with aclosing(_read_from(child, source, report)) as prepared:
-            async for conversation in prepared:
-                yield conversation
-        return
+        with TemporaryDirectory(prefix="hansard-import-") as folder:
+            path = Path(source.path)
+            request = _Request(path, importer, limits, folder, with_terms, source.is_trusted, source.element_bytes)
+            child = None
+            with suppress(OSError):  # where no process can be started, this one reads
+                child = _start(request)
+            if child is not None:
+                async with aclosing(_read_from(child, source, report)) as prepared:
+                    async for conversation in prepared:
+                        yield conversation
+                return
     with closing(reporting_times(importer.read(source, report), report)) as read:
         for conversation in read:
             yield conversation
@@ -149,11 +155,11 @@ def _start(request: _Request) -> subprocess.Popen[bytes]:
     # It imports the same modules as this process; `-P` adds no folder to them. In a group of its own it gets no Ctrl-C,
     # for this process ends it.
     command = [sys.executable, "-P", "-c", _COMMAND, *sys.path]
-    told = pickle.dumps(request)
+    request_bytes = pickle.dumps(request)
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
     assert child.stdin is not None
     with suppress(BrokenPipeError):
-        child.stdin.write(told)
+        child.stdin.write(request_bytes)
         # It stays open: the child ends when it is closed.
         child.stdin.flush()
     return child
@@ -189,7 +195,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
     finally:
         assert child.stdin is not None
-        child.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended before it was told what to do
+            child.stdin.close()
 
 
 # The child
@@ -198,6 +205,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     signal.signal(signal.SIGTERM, _exit)
     request: _Request = pickle.load(sys.stdin.buffer)
+    tempfile.tempdir = request.folder
     threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed may get among the batches
@@ -206,7 +214,8 @@ def main() -> None:
             for batch in batches:
                 _write(batch, pipe)
         return
-    # With the error goes what was unpacked. An ordinary end would write to the pipe again, which nobody reads.
+    shutil.rmtree(request.folder, ignore_errors=True)
+    # An ordinary end would write to the pipe again, which nobody reads.
     os._exit(1)
 
 
