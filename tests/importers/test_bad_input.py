@@ -16,8 +16,17 @@ from tests.importers import exports
 from tests.importers.test_importers import FILES, as_json, imported, texts
 
 from hansard import connect
-from hansard.errors import NotFound, ValidationError
-from hansard.importers import ImportReport, importer_for, importer_named, json_stream, load, open_source, tables
+from hansard.errors import NotFound, Unavailable, ValidationError
+from hansard.importers import (
+    ImportReport,
+    importer_for,
+    importer_named,
+    json_stream,
+    load,
+    open_source,
+    row_sorter,
+    tables,
+)
 
 
 def elements(text: bytes, most: int = 1000) -> list[Any]:
@@ -33,6 +42,16 @@ def test_an_array_is_cut_into_its_elements_wherever_blocks_end(monkeypatch: pyte
     assert elements(json.dumps(given, indent=2).encode()) == given
     assert elements(json.dumps(given[1]).encode()) == [given[1]]
     assert elements(b"") == elements(b"[]") == []
+
+
+async def test_a_full_folder_for_temporary_files_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sorter, "_TABLE", f"PRAGMA max_page_count = 20; {row_sorter._TABLE}")
+    path = exports.jsonl(tmp_path / "rows.jsonl", [{"role": "user", "content": "x" * 1000}] * 200)
+    async with connect("memory://") as store:
+        with pytest.raises(Unavailable, match=r"temporary files, .* is full.*TMPDIR"):
+            await imported(store, path)
 
 
 def test_an_element_that_is_too_large_is_skipped() -> None:

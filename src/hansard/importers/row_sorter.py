@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from msgspec import json
+
+from hansard.errors import Unavailable
 
 _TABLE = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
@@ -39,9 +42,13 @@ class RowSorter:
         self._room = 0
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._connection.close()
         self._folder.cleanup()
+        if isinstance(error, sqlite3.Error):
+            folder = Path(self._folder.name).parent
+            text = f"the folder for temporary files, {folder}, failed: {error}. Free some space there, or set TMPDIR"
+            raise Unavailable(text, outcome="unknown") from error
 
     def add(self, conversation: str, row: Any, place: float = 0.0) -> None:
         self.add_encoded(conversation, json.encode(row), place)
