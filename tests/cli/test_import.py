@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,12 +12,13 @@ from pathlib import Path
 import pytest
 from tests.cli.shell import Shell
 from tests.importers import exports, more_exports
+from tests.wait import PATIENCE
 
 from hansard import Store, sync
 from hansard.cli import output
 from hansard.cli.context import CommandContext
 from hansard.cli.foreign import import_foreign
-from hansard.errors import NotFound, ValidationError
+from hansard.errors import HansardError, NotFound, ValidationError
 
 
 def test_a_file_is_recognised_counted_and_stored_once(shell: Shell) -> None:
@@ -72,6 +75,49 @@ def test_a_small_import_does_not_search_the_store_for_earlier_ones(
     assert code == 0
     with sync.connect(url) as store:
         assert len(store.get_messages("s1")) == 4
+
+
+def test_an_import_that_stops_says_what_is_stored(shell: Shell) -> None:
+    whole = exports.chatgpt_conversation()
+    conversations = [whole, whole | {"id": "b", "conversation_id": "b"}, {"id": "damaged"}]
+    (shell.folder / "conversations.json").write_text(json.dumps(conversations), "utf-8")
+    error = shell.fails(ValidationError.exit_code, "import", "conversations.json", "--strict")
+    stored = shell("stats", "--json").json["messages"]
+    assert f"it has no messages ('mapping'). {stored} messages are stored: run the same command again" in error
+
+
+def test_an_import_that_is_interrupted_says_what_is_stored(shell: Shell) -> None:
+    rows = [{"session": f"s{n // 100}", "role": "user", "content": "heron " * 20, "id": f"m{n}"} for n in range(60_000)]
+    exports.jsonl(shell.folder / "rows.jsonl", rows)
+    process = shell.start("import", "rows.jsonl")
+    url = f"sqlite:///{shell.folder}/hansard.db"
+    deadline = time.monotonic() + PATIENCE
+    while not (shell.folder / "hansard.db").exists() or not _count(url):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (130, b"")
+    said = re.search(r"stopped\. ([\d,]+) messages are stored: run the same command again", err.decode())
+    assert said
+    assert 0 < int(said[1].replace(",", "")) <= _count(url) < 60_000
+    assert shell("import", "rows.jsonl", "--json").json["problems"] == []
+    assert _count(url) == 60_000
+
+
+def _count(url: str) -> int:
+    try:
+        with sync.connect(url) as store:
+            return store.stats().messages
+    except HansardError:
+        return 0  # it is being created
+
+
+@pytest.mark.parametrize("name", ["conversations (1).json", "chatgpt.json"])
+def test_a_file_of_chatgpt_may_have_any_name(shell: Shell, name: str) -> None:
+    (shell.folder / name).write_text(json.dumps([exports.chatgpt_conversation()]), "utf-8")
+    report = shell("import", name, "--json").json
+    assert (report["source"], report["new"], report["problems"], report["losses"]) == ("chatgpt", 1, [], {})
 
 
 def test_wrong_options_name_the_remedy(shell: Shell) -> None:

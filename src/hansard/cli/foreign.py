@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hansard.cli import output
 from hansard.cli.context import Context, is_missing
-from hansard.errors import ValidationError
+from hansard.errors import HansardError, ValidationError
 
 if TYPE_CHECKING:
     from hansard.importers import Importer, ImportReport, ImportSource
@@ -45,7 +45,7 @@ def import_foreign(
     dry: bool,
     strict: bool,
 ) -> int:
-    from hansard.importers import importer_for, importer_named, open_source
+    from hansard.importers import ImportReport, importer_for, importer_named, open_source
     from hansard.importers.registry import parsed_map
 
     source = open_source(path)
@@ -53,7 +53,9 @@ def import_foreign(
         if fields is not None and importer not in ("jsonl", "csv"):
             raise ValidationError("--map is for plain rows: pass --from jsonl or --from csv with it")
         found = importer_named(importer, parsed_map(fields)) if importer else importer_for(source, _REMEDY)
-        report = asyncio.run(_import(source, found, context, agent=agent, dry=dry, strict=strict))
+        report = ImportReport(found.name)
+        with _telling_what_is_stored(report, dry=dry):
+            asyncio.run(_import(source, found, context, report, agent=agent, dry=dry, strict=strict))
     finally:
         source.close()
     _print(report, found, context, dry=dry)
@@ -61,15 +63,22 @@ def import_foreign(
 
 
 async def _import(
-    source: ImportSource, importer: Importer, context: Context, *, agent: str | None, dry: bool, strict: bool
-) -> ImportReport:
+    source: ImportSource,
+    importer: Importer,
+    context: Context,
+    report: ImportReport,
+    *,
+    agent: str | None,
+    dry: bool,
+    strict: bool,
+) -> None:
     from hansard import connect
-    from hansard.importers import ImportReport, load
+    from hansard.importers import load
     from hansard.importers.load import Owner
     from hansard.importers.reader_process import is_worthwhile, read_source
     from hansard.limits import Limits
 
-    report, owner = ImportReport(importer.name), Owner(agent_id=agent)
+    owner = Owner(agent_id=agent)
     url = context.url
     async with AsyncExitStack() as stack:
         progress = stack.enter_context(_progress(source, report, context))
@@ -86,7 +95,7 @@ async def _import(
             first = None if dry else await _first_accepted(read, report, context, owner, strict=strict)
             conversations = read if first is None else _with_first(first, read)
             store = await stack.enter_async_context(connect("memory://" if first is None else url))
-        return await load(
+        await load(
             _view(store, context),
             conversations,
             report,
@@ -95,6 +104,26 @@ async def _import(
             strict=strict,
             progress=progress,
         )
+
+
+@contextmanager
+def _telling_what_is_stored(report: ImportReport, *, dry: bool) -> Iterator[None]:
+    """An import that does not reach its end says what of it stays: an error knows only of the write that failed."""
+
+    def stored() -> str:
+        count = output.counted(report.messages, "message is stored", "messages are stored")
+        return f"{count}: run the same command again to add the rest"
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not dry:
+            output.print_note(f"stopped. {stored()}")
+        raise
+    except HansardError as error:
+        if report.messages and not dry:
+            error.args = (f"{error}. {stored()}", *error.args[1:])
+        raise
 
 
 async def _is_first(store: Store, importer: Importer) -> bool:

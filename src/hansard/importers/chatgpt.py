@@ -79,7 +79,7 @@ class ChatGpt:
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
         export = _Export(source, report)
-        for name in _files(source):
+        for name in export.files:
             for where, given in json_stream.array_objects(source, name, report):
                 if isinstance(given.get("mapping"), dict):
                     yield _Reader(given, export).conversation(where)
@@ -92,7 +92,9 @@ class ChatGpt:
 
 
 def _files(source: ImportSource) -> list[str]:
-    return [name for name in source.names() if _is_shard(PurePosixPath(name).name)]
+    names = [name for name in source.names() if _is_shard(PurePosixPath(name).name)]
+    # A file by itself may have any name, such as `conversations (1).json`.
+    return names or [name for name in source.named(".json") if len(source.names()) == 1 and name not in _INDEXES]
 
 
 def _is_shard(name: str) -> bool:
@@ -105,6 +107,7 @@ class _Export:
     def __init__(self, source: ImportSource, report: ImportReport) -> None:
         self.source = source
         self.report = report
+        self.files = _files(source)
         self.attachments = AttachedFiles(source, report)
         for _, given in self._objects("conversation_asset_file_names.json"):
             self.attachments.names |= {text(path): text(name) for path, name in given.items() if text(name)}
@@ -177,7 +180,7 @@ class _Export:
             self.report.lose("rating of a message that is not in the export", id)
         for name in self.source.names():
             path = PurePosixPath(name)
-            if path.suffix == ".json" and not _FILE.search(path.name) and path.name not in _INDEXES:
+            if path.suffix == ".json" and name not in self.files and path.name not in _INDEXES:
                 if self.source.size(name) > _EMPTY_FILE:
                     self.report.lose("file of the export that holds no conversation", name)
             elif path.suffix not in (".json", ".html") and name not in self.attachments.taken:
