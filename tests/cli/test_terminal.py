@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -160,6 +162,19 @@ def test_doctor_reports_the_store_and_fails_for_one_that_it_cannot_open(shell: S
     assert [item["what"] for item in done.json["items"] if item["state"] == "error"] == ["store"]
     assert "does not exist yet" in shell("doctor", "-u", "sqlite:///new.db").out
     assert not (shell.folder / "new.db").exists()
+
+
+def test_doctor_finds_an_index_that_no_search_can_use(shell: Shell) -> None:
+    fill(shell)
+    shell("reindex")
+    with closing(sqlite3.connect(shell.folder / "hansard.db")) as database:
+        database.execute("UPDATE search_state SET version = version - 1")
+        database.commit()
+    done = shell.run("doctor", "--json")
+    assert done.code == 1
+    (found,) = [item for item in done.json["items"] if item["state"] == "error"]
+    assert found["what"] == "index"
+    assert "hansard reindex" in found["detail"]
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

@@ -133,10 +133,18 @@ def _opened(where: str, store: sync.Store) -> Iterator[Finding]:
     if stats.unindexed is None:
         yield Finding("ok", "index", "none: searches scan the messages")
     else:
-        state = "ok" if stats.unindexed <= _MOST_UNINDEXED else "warning"
-        hint = "" if state == "ok" else ": they are indexed while a program has the store open, or by `hansard reindex`"
-        yield Finding(state, "index", f"{output.counted(stats.unindexed, 'message')} waiting{hint}")
+        yield _index(store, stats.unindexed)
     yield from _clock(store)
+
+
+def _index(store: sync.Store, waiting: int) -> Finding:
+    try:
+        store.search("index", limit=1)
+    except HansardError as error:
+        return Finding("error", "index", str(error))  # such as one that another version has built
+    state: State = "ok" if waiting <= _MOST_UNINDEXED else "warning"
+    hint = "" if state == "ok" else ": they are indexed while a program has the store open, or by `hansard reindex`"
+    return Finding(state, "index", f"{output.counted(waiting, 'message')} waiting{hint}")
 
 
 def _clock(store: sync.Store) -> Iterator[Finding]:
