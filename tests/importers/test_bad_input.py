@@ -324,6 +324,30 @@ async def test_a_wrong_encoding_is_reported_with_its_rows(tmp_path: Path, encodi
         assert [each.message_count for each in found] == ([1] if encoding == "latin-1" else [])
 
 
+async def test_text_that_is_not_utf_8_names_the_remedy(tmp_path: Path) -> None:
+    conversation = exports.chatgpt_conversation() | {"title": "Größe"}
+    path = tmp_path / "conversations.json"
+    path.write_bytes(json.dumps([conversation], ensure_ascii=False).encode("latin-1"))
+    async with connect("memory://") as store:
+        source, report = open_source(path), ImportReport("chatgpt")
+        await load(store, importer_named("chatgpt").read(source, report), report)
+    assert "it is not UTF-8: convert the file" in report.problems[0].what
+
+
+@pytest.mark.parametrize("kind", ["claude-code", "codex"])
+async def test_a_transcript_that_is_deleted_meanwhile_costs_no_other(tmp_path: Path, kind: str) -> None:
+    lines = exports.claude_code_lines() if kind == "claude-code" else exports.codex_lines()
+    first, second = (exports.jsonl(tmp_path / f"{name}.jsonl", lines) for name in ("a", "b"))
+    source, report = open_source(tmp_path), ImportReport(kind)
+    async with connect("memory://") as store:
+        assert source.names() == ["a.jsonl", "b.jsonl"]
+        first.unlink()
+        await load(store, importer_named(kind).read(source, report), report)
+    assert report.new == 1
+    assert [(each.where, each.what) for each in report.problems] == [("a.jsonl", "it was deleted before it was read")]
+    assert second.exists()
+
+
 async def test_files_with_the_line_ends_of_old_macs_are_recognised(tmp_path: Path) -> None:
     rows = [{"session": "c", "role": "user", "content": said} for said in ("One", "Two")]
     lines = {

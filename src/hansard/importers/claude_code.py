@@ -21,7 +21,7 @@ from hansard.formats import claude_transcript
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.transcript_file import SessionState, TranscriptFile, first_words
+from hansard.importers.transcript_file import SessionState, TranscriptFile, first_words, transcripts
 from hansard.importers.values import count, mapping, number, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -43,14 +43,7 @@ class ClaudeCode:
         return bool(names) and any(self.is_transcript(source.head(name)) for name in names[:20])
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
-        for name in source.named(".jsonl"):
-            if self.is_transcript(source.head(name)):
-                session, file = self.session(name), TranscriptFile()
-                for number, line, entry in file.entries(source, name, report):
-                    file.keep(line, session.add(number, entry))
-                yield session.conversation(file)
-            else:
-                report.complain(name, "it is no transcript of Claude Code")
+        return transcripts(self, source, report, otherwise="it is no transcript of Claude Code")
 
     def is_transcript(self, head: bytes) -> bool:
         return b'"sessionId"' in head and b'"type"' in head

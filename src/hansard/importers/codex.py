@@ -18,7 +18,7 @@ from msgspec import structs
 from hansard.importers.importer import ForeignConversation, ForeignMessage
 from hansard.importers.report import ImportReport
 from hansard.importers.source import ImportSource
-from hansard.importers.transcript_file import SessionState, TranscriptFile, first_words
+from hansard.importers.transcript_file import SessionState, TranscriptFile, first_words, transcripts
 from hansard.importers.values import count, items, mapping, text, time
 from hansard.model import NOT_YET, Message, Usage
 
@@ -53,11 +53,7 @@ class Codex:
         return bool(names) and any(self.is_transcript(source.head(name)) for name in names[:20])
 
     def read(self, source: ImportSource, report: ImportReport) -> Iterator[ForeignConversation]:
-        for name in source.named(".jsonl"):
-            session, file = self.session(name), TranscriptFile()
-            for number, line, entry in file.entries(source, name, report):
-                file.keep(line, session.add(number, entry))
-            yield session.conversation(file)
+        return transcripts(self, source, report)
 
     def is_transcript(self, head: bytes) -> bool:
         return b'"session_meta"' in head

@@ -23,7 +23,7 @@ _decode_lines = json.Decoder().decode_lines
 BLOCK = 1 << 20
 """Bytes of lines that are read at once."""
 ARRAY_BLOCK = 4 << 20
-"""The same of an array. An element that goes on after them takes several times as long."""
+"""Bytes of an array that are read at once. An element that spans two blocks costs several times as much."""
 BOM = b"\xef\xbb\xbf"
 _IN_MEMORY = 16 << 20
 """Bytes of an unfinished element that are held in memory; more are held on disk."""
@@ -217,7 +217,10 @@ def _element(number: int, text: bytes | None, line: bytes = b"") -> Element:
         return Element(number, problem="it is too large to be read")
     try:
         return Element(number, _decode(text.removeprefix(BOM)), None, line)
-    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError:
+        problem = "it is not UTF-8: convert the file first, as with `iconv -f LATIN1 -t UTF-8`"
+        return Element(number, problem=problem, line=line)
+    except (DecodeError, RecursionError) as error:
         return Element(number, problem=f"it is not JSON: {error}", line=line)
 
 

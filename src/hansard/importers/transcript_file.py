@@ -102,6 +102,24 @@ class TranscriptFile:
         return Transcript(self._lines, self._ends_with_newline, self._size)
 
 
+def transcripts(
+    importer: TranscriptImporter, source: ImportSource, report: ImportReport, *, otherwise: str | None = None
+) -> Iterator[ForeignConversation]:
+    """Reads the transcripts of a source. `otherwise` is what to report of a file that is none; None reads all files."""
+    for name in source.named(".jsonl"):
+        session, file = importer.session(name), TranscriptFile()
+        try:
+            if otherwise is not None and not importer.is_transcript(source.head(name)):
+                report.complain(name, otherwise)
+                continue
+            for number, line, entry in file.entries(source, name, report):
+                file.keep(line, session.add(number, entry))
+        except FileNotFoundError:
+            report.complain(name, "it was deleted before it was read")  # agents delete their transcripts
+            continue
+        yield session.conversation(file)
+
+
 def first_words(texts: Iterable[str]) -> str | None:
     """A title: the first words that the user has typed."""
     for text in texts:
