@@ -121,8 +121,8 @@ def _parsed(value: Any, what: str, *, depth: int = 200) -> tuple[str, Any]:
 
 
 def _is_shallow(encoded: bytes, depth: int) -> bool:
-    """Whether it has at most so many levels. A value that is not may have fewer, too: it must be walked."""
-    # Each level takes two brackets. Those inside strings only over-count.
+    """Whether it surely has at most so many levels. If it is not sure, the caller must walk the value."""
+    # Each level takes two brackets. Those inside strings count too.
     return len(encoded) <= 2 * depth or encoded.count(b"[") + encoded.count(b"{") <= depth
 
 

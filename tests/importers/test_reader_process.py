@@ -298,7 +298,8 @@ async def test_an_import_that_is_stopped_leaves_no_process(tmp_path: Path) -> No
     others = _children()
     read = read_source(source, importer, Limits(), ImportReport())
     assert (await anext(read)).id == "s0"
-    assert len(_children() - others) == 1
+    (child,) = map(int, _children() - others)
+    assert os.getpgid(child) == child, "Ctrl-C of a terminal does not reach it"
     await read.aclose()
     assert _children() <= others
 
@@ -393,7 +394,7 @@ def test_a_reader_that_has_sent_nothing_yet_ends_with_the_import(tmp_path: Path,
 
 
 _READING = """
-import asyncio, os, sys, tempfile, time
+import asyncio, os, signal, sys, tempfile, time
 from pathlib import Path
 from hansard import Limits
 from hansard.importers import ImportReport, importer_for, open_source, reader_process
@@ -405,7 +406,10 @@ def started(request):
     print(child.pid, flush=True)
     while not list(Path(tempfile.gettempdir()).rglob("*.db")):  # until it sorts the rows
         time.sleep(0.001)
-    os.kill(os.getpid(), int(sys.argv[2]))
+    if sent := int(sys.argv[2]):
+        os.kill(os.getpid(), sent)
+    else:
+        os.killpg(os.getpgid(0), signal.SIGINT)
     return child
 
 async def main():
@@ -417,6 +421,35 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+@LINUX
+def test_ctrl_c_reaches_the_import_and_not_its_reader(tmp_path: Path) -> None:
+    """A terminal sends it to the whole group of processes. The import ends the reader, which says nothing about it."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-c", _READING, str(large_file(tmp_path, 300_000)), "0"]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, env=environment, process_group=0, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.count("\nKeyboardInterrupt") == 1
+    assert not _is_running(int(done.stdout))
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.usefixtures("always")
+async def test_what_an_importer_prints_does_not_get_among_the_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printing = """
+from hansard.importers.row_sorter import RowSorter
+enter = RowSorter.__enter__
+RowSorter.__enter__ = lambda sorter: (print("it sorts the rows"), enter(sorter))[1]
+main()"""
+    monkeypatch.setattr(reader_process, "_COMMAND", reader_process._COMMAND.replace("; main()", printing))
+    source, importer = opened(large_file(tmp_path, 100))
+    async with aclosing(read_source(source, importer, Limits(), ImportReport())) as read:
+        assert len([each async for each in read]) == 50
 
 
 def test_a_process_is_for_large_files_and_a_second_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 Keys belong to the operator of a server. They must not be part of copies, exports and backups of tenants' data. The file
 contains the SHA-256 of each secret, never the secret: 256 random bits need no slow hash. The file's status is checked
-before every use, except within a millisecond of the last check. Whoever changes the file waits for that long, so new
-and revoked keys are in effect in every worker when the change is done.
+before every use, except within a millisecond of the last check. A process that changes the file waits for that
+long, so new and revoked keys are in effect in every worker when the change is done.
 """
 
 from __future__ import annotations
