@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import aclosing, closing, suppress
 from datetime import UTC, datetime
@@ -267,6 +268,20 @@ async def test_a_reader_that_is_killed_leaves_no_temporary_files(
         with pytest.raises(Unavailable, match="was ended by signal 9"):
             await anext(read)
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.usefixtures("always")
+async def test_what_was_unpacked_to_recognise_a_source_goes_when_another_process_reads(tmp_path: Path) -> None:
+    database = FILES["SQLiteSession"][1](tmp_path)
+    with zipfile.ZipFile(tmp_path / "sessions.zip", "w") as packed:
+        packed.write(database, database.name)
+    source = open_source(tmp_path / "sessions.zip")
+    importer = importer_for(source)
+    unpacked = source.local_path(database.name)
+    assert unpacked.exists()
+    async with aclosing(read_source(source, importer, Limits(), ImportReport())) as read:
+        await anext(read)
+        assert not unpacked.exists()
 
 
 @pytest.mark.usefixtures("always")

@@ -87,7 +87,7 @@ async def _import(
         # Only another process makes terms, and only SQLite takes them: no other import must look for earlier ones.
         has_terms = is_apart and url.startswith("sqlite:")
         with_terms = has_terms and (store is None or await _is_first(_view(store, context), importer))
-        found = read_source(source, importer, Limits(), report, with_terms=with_terms, in_order=not is_apart)
+        found = read_source(source, importer, Limits(), report, with_terms=with_terms, is_apart=is_apart)
         read = await stack.enter_async_context(aclosing(found))
         conversations: AsyncIterable[ForeignConversation] = read
         if store is None:

@@ -96,14 +96,15 @@ async def read_source(
     report: ImportReport,
     *,
     with_terms: bool = True,
-    in_order: bool = False,
+    is_apart: bool | None = None,
 ) -> AsyncGenerator[ForeignConversation]:
     """Yields what the importer reads; if another process reads it, prepared for a store with these limits.
 
-    `with_terms`: that process analyses the messages, too, for a store that takes their terms (`Draft.terms`). With
-    `in_order`, nothing is read ahead: the report has no problem of what comes later.
+    `is_apart`: whether another process reads; None where that is worthwhile. It reads ahead: the report may have
+    problems of what comes later. `with_terms`: it analyses the messages, too, for a store that takes their terms
+    (`Draft.terms`).
     """
-    if not in_order and is_worthwhile(source, importer):
+    if is_worthwhile(source, importer) if is_apart is None else is_apart:
         with TemporaryDirectory(prefix="hansard-import-") as folder:
             path = Path(source.path)
             request = _Request(path, importer, limits, folder, with_terms, source.is_trusted, source.element_bytes)
@@ -111,6 +112,7 @@ async def read_source(
             with suppress(OSError):  # where no process can be started, this one reads
                 child = _start(request)
             if child is not None:
+                source.close()  # what it has unpacked is not needed twice
                 async with aclosing(_read_from(child, source, report)) as prepared:
                     async for conversation in prepared:
                         yield conversation
