@@ -44,10 +44,11 @@ def test_an_array_is_cut_into_its_elements_wherever_blocks_end(monkeypatch: pyte
     assert elements(b"") == elements(b"[]") == []
 
 
+@pytest.mark.parametrize("pages", [1, 20])
 async def test_a_full_folder_for_temporary_files_is_an_error_with_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
-    monkeypatch.setattr(row_sorter, "_TABLE", f"PRAGMA max_page_count = 20; {row_sorter._TABLE}")
+    monkeypatch.setattr(row_sorter, "_TABLE", f"PRAGMA max_page_count = {pages}; {row_sorter._TABLE}")
     path = exports.jsonl(tmp_path / "rows.jsonl", [{"role": "user", "content": "x" * 1000}] * 200)
     async with connect("memory://") as store:
         with pytest.raises(Unavailable, match=r"temporary files, .* is full.*TMPDIR"):

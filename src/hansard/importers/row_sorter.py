@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -33,8 +34,9 @@ class RowSorter:
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory(prefix="hansard-import-")
         self._connection = sqlite3.connect(f"{self._folder.name}/rows.db", isolation_level=None)
-        self._connection.executescript(_TABLE)
-        self._connection.execute("BEGIN")
+        with self._reporting():
+            self._connection.executescript(_TABLE)
+            self._connection.execute("BEGIN")
         self._waiting: list[tuple[str, float, list[bytes]]] = []
         self._held = self._held_bytes = 0
         self._last: tuple[str, float] | None = None
@@ -42,10 +44,17 @@ class RowSorter:
         self._room = 0
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._connection.close()
         self._folder.cleanup()
-        if isinstance(error, sqlite3.Error):
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Says what failed: the file that is imported may be a database, too."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            self.__exit__()
             folder = Path(self._folder.name).parent
             text = f"the folder for temporary files, {folder}, failed: {error}. Free some space there, or set TMPDIR"
             raise Unavailable(text, outcome="unknown") from error
@@ -67,25 +76,27 @@ class RowSorter:
             self._write()
 
     def _write(self) -> None:
-        self._connection.executemany(
-            "INSERT INTO runs (conversation, place, rows) VALUES (?, ?, ?)",
-            [(conversation, place, b"[%b]" % b",".join(rows)) for conversation, place, rows in self._waiting],
-        )
+        runs = [(conversation, place, b"[%b]" % b",".join(rows)) for conversation, place, rows in self._waiting]
+        with self._reporting():
+            self._connection.executemany("INSERT INTO runs (conversation, place, rows) VALUES (?, ?, ?)", runs)
         self._waiting.clear()
         self._last, self._held, self._held_bytes = None, 0, 0
 
     def conversations(self) -> Iterator[tuple[str, list[Any]]]:
         """Each conversation with its rows, in the order of ids."""
-        self._write()
-        self._connection.execute(_INDEX)
+        self._index()
         for (id,) in self._connection.execute("SELECT DISTINCT conversation FROM runs ORDER BY conversation"):
             yield id, [row for _, row in self._rows(id)]
 
     def places(self, conversation: str) -> Iterator[tuple[float, Any]]:
         """The places and rows of a conversation, one at a time."""
-        self._write()
-        self._connection.execute(_INDEX)
+        self._index()
         return self._rows(conversation)
+
+    def _index(self) -> None:
+        self._write()
+        with self._reporting():
+            self._connection.execute(_INDEX)
 
     def _rows(self, id: str) -> Iterator[tuple[float, Any]]:
         query = "SELECT place, rows FROM runs WHERE conversation = ? ORDER BY place, number"
