@@ -130,7 +130,16 @@ def _in_database(path: Path, rng: random.Random) -> None:
         database.commit()
 
 
-def damage(path: Path, rng: random.Random) -> None:
+def damaged_files(folder: Path, kind: str) -> Iterator[tuple[int, Path]]:
+    """Files of a kind, each damaged in another way, with the numbers that reproduce them."""
+    for seed in range(ROUNDS):
+        (folder / str(seed)).mkdir()
+        path = FILES[kind][1](folder / str(seed))
+        _damage(path, random.Random(f"{kind} {seed}"))
+        yield seed, path
+
+
+def _damage(path: Path, rng: random.Random) -> None:
     if path.is_dir():
         path = rng.choice(sorted(each for each in path.rglob("*") if each.is_file()))
     if path.suffix == ".zip":
@@ -149,12 +158,8 @@ def damage(path: Path, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("kind", FILES)
 async def test_a_damaged_file_never_crashes_an_import(tmp_path: Path, kind: str) -> None:
-    name, make, *_ = FILES[kind]
-    for seed in range(ROUNDS):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        path = make(folder)
-        damage(path, random.Random(f"{kind} {seed}"))
+    name = FILES[kind][0]
+    for seed, path in damaged_files(tmp_path, kind):
         report, again = ImportReport(name), ImportReport(name)
         async with connect("memory://") as store:
             for each in (report, again):

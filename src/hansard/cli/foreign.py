@@ -112,7 +112,7 @@ def _telling_what_is_stored(report: ImportReport, *, dry: bool) -> Iterator[None
 
     def stored() -> str:
         count = output.counted(report.messages, "message is stored", "messages are stored")
-        return f"{count}: run the same command again to add the rest"
+        return f"{count}: another import adds the rest"
 
     try:
         yield

@@ -174,8 +174,8 @@ def _next(child: subprocess.Popen[bytes], pipe: IO[bytes]) -> _Batch:
         is_killed = (code := child.wait()) < 0
         how = f"was ended by signal {-code}" if is_killed else f"has failed with {code}"
         text = (
-            f"the process that reads the file {how}: what is stored stays, and another import adds the rest. If it "
-            "happens again, import with --strict, which reads in this process"
+            f"the process that reads the file {how}. If it happens again, import with --strict, which reads in this "
+            "process"
         )
         raise Unavailable(text, retryable=is_killed, outcome="unknown") from error
     return batch
