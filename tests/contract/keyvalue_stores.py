@@ -7,6 +7,7 @@ stores URLs, so that other processes can open them too.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 import os
 import sqlite3
@@ -78,7 +79,10 @@ class FileStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with closing(self._open()) as link:
+        # SQLite does not wait for a process that enables write-ahead logging at the same time.
+        with path.with_name(f"{path.name}.lock").open("w") as lock, closing(self._open()) as link:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            link.execute("pragma journal_mode = wal").fetchall()
             link.execute(
                 "create table if not exists kept (key text primary key, value blob, token integer) without rowid"
             )
@@ -86,7 +90,6 @@ class FileStore:
     def _open(self) -> sqlite3.Connection:
         link = sqlite3.connect(self._path, timeout=60, isolation_level=None)
         link.execute("pragma synchronous = off")
-        link.execute("pragma journal_mode = wal").fetchall()
         return link
 
     def get(self, key: str) -> tuple[bytes, int] | None:
